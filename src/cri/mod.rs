@@ -1,0 +1,3 @@
+pub mod proto {
+    include!(concat!(env!("OUT_DIR"), "/mod.rs"));
+}

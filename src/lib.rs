@@ -1,0 +1,4 @@
+#![deny(unsafe_code)]
+
+pub mod cri;
+pub mod yaml;

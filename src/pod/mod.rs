@@ -1,0 +1,150 @@
+//! The pod as the agent handles it: its identity, where it came from, what it asks for, and the
+//! names and labels that the runtime knows it by. Types and arithmetic only: no I/O, no time, and
+//! nothing from the other rooms.
+
+pub mod identity;
+pub mod labels;
+pub mod quantity;
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::sync::Arc;
+
+pub use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+/// A pod's UID: what tells two pods of one name apart.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PodUid(Arc<str>);
+
+impl PodUid {
+    pub fn new(uid: impl Into<Arc<str>>) -> PodUid {
+        PodUid(uid.into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for PodUid {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for PodUid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for PodUid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A pod's namespace and name; shown as `namespace/name`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PodName {
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+}
+
+impl PodName {
+    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> PodName {
+        PodName { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for PodName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl fmt::Debug for PodName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Where a pod came from; the value of its `kubernetes.io/config.source` annotation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Source {
+    File,
+    Http,
+    Api,
+}
+
+impl Source {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Source::File => "file",
+            Source::Http => "http",
+            Source::Api => "api",
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A pod that is wanted: decoded, defaulted, validated, and with its identity. Shared as `Arc<Pod>`
+/// and never changed; a new version of a pod is a new value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pod {
+    pub uid: PodUid,
+    pub name: PodName,
+    pub source: Source,
+    pub meta: ObjectMeta,
+    pub spec: core::PodSpec,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RestartPolicy {
+    Always,
+    OnFailure,
+    Never,
+}
+
+impl Pod {
+    pub fn restart_policy(&self) -> RestartPolicy {
+        match self.spec.restart_policy.as_deref() {
+            Some("Never") => RestartPolicy::Never,
+            Some("OnFailure") => RestartPolicy::OnFailure,
+            _ => RestartPolicy::Always,
+        }
+    }
+
+    pub fn host_network(&self) -> bool {
+        self.spec.host_network.unwrap_or(false)
+    }
+
+    /// Seconds between TERM and KILL when the pod is stopped; 30 unless the pod says otherwise.
+    pub fn grace_period(&self) -> i64 {
+        self.spec.termination_grace_period_seconds.unwrap_or(30)
+    }
+
+    pub fn init_containers(&self) -> &[core::Container] {
+        self.spec.init_containers.as_deref().unwrap_or_default()
+    }
+
+    pub fn containers(&self) -> &[core::Container] {
+        &self.spec.containers
+    }
+
+    /// Init containers, then containers.
+    pub fn all_containers(&self) -> impl Iterator<Item = &core::Container> {
+        self.init_containers().iter().chain(self.containers())
+    }
+}
+
+/// An init container with `restartPolicy: Always`: a sidecar.
+pub fn is_sidecar(container: &core::Container) -> bool {
+    container.restart_policy.as_deref() == Some("Always")
+}
