@@ -1,4 +1,7 @@
+//! cleat: a kubelet for edge and IoT nodes. See `docs/architecture.md`.
+
 #![deny(unsafe_code)]
 
 pub mod cri;
+pub mod pod;
 pub mod yaml;

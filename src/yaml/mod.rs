@@ -288,11 +288,7 @@ impl Node {
 }
 
 /// `<<: *a` or `<<: [*a, *b]`: the keys that are not there yet.
-fn merge(
-    node: Node,
-    entries: &mut Vec<(Key, Node)>,
-    index: &mut HashMap<String, usize>,
-) -> Result<(), Problem> {
+fn merge(node: Node, entries: &mut Vec<(Key, Node)>, index: &mut HashMap<String, usize>) -> Result<(), Problem> {
     let line = node.line;
     match node.value {
         Value::Map(more) => {

@@ -153,7 +153,12 @@ fn decoding_names_the_field_and_the_line() {
         ("name: a\nitems:\n- hostPort: 1\n- {}\n", 4, "items[1]", "missing field `hostPort`"),
         ("name: a\nlabels:\n  a.b/c: yes\n", 3, "labels[a.b/c]", "invalid type: boolean `true`, expected a string"),
         ("name: a\nitems: {}\n", 2, "items", "invalid type: map, expected a sequence"),
-        ("name: a\nitems:\n- hostPort: 3000000000\n", 3, "items[0].hostPort", "invalid value: integer `3000000000`, expected i32"),
+        (
+            "name: a\nitems:\n- hostPort: 3000000000\n",
+            3,
+            "items[0].hostPort",
+            "invalid value: integer `3000000000`, expected i32",
+        ),
     ];
     for (text, line, field, message) in table {
         assert_eq!(decode::<Outer>(&one(text)).expect_err(text), Problem::new(line, field, message));
