@@ -2,6 +2,22 @@
 
 #![deny(unsafe_code)]
 
+pub mod agent;
+pub mod cmd;
+pub mod config;
 pub mod cri;
+pub mod disk;
+pub mod image;
+pub mod lane;
+pub mod node;
+pub mod pleg;
 pub mod pod;
+pub mod runtime;
+pub mod server;
+pub mod source;
+pub mod status;
+pub mod sync_loop;
+pub mod sys;
+pub mod volume;
+pub mod worker;
 pub mod yaml;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 
@@ -60,14 +61,14 @@ fn hash_json<H: io::Write>(mut hasher: H, value: &impl Serialize) -> H {
 /// The UID of a pod that gives none: a hash over its content, the node and the place that it was
 /// read from, the same over restarts of the agent. It is taken before defaults are filled in, so
 /// that a later version of the agent with more defaults doesn't see another pod.
-pub fn static_uid(pod: &core::Pod, source: Source, node_name: &str, origin: &str) -> PodUid {
+pub fn static_uid(pod: &core::Pod, origin: Origin<'_>) -> PodUid {
     use io::Write;
     let mut hasher = hash_json(Fnv128a::new(), pod);
-    let place = match source {
-        Source::File => write!(hasher, "host:{node_name}file:{origin}"),
-        Source::Http | Source::Api => write!(hasher, "url:{origin}"),
+    let written = match origin.source {
+        Source::File => write!(hasher, "host:{}file:{}", origin.node_name, origin.place),
+        Source::Http | Source::Api => write!(hasher, "url:{}", origin.place),
     };
-    if let Err(e) = place {
+    if let Err(e) = written {
         log::error!("cannot hash where a pod was read from: {e}");
     }
     PodUid::new(format!("{:032x}", hasher.0))
@@ -80,15 +81,27 @@ pub fn container_hash(container: &core::Container) -> String {
     format!("{:x}", hash_json(Fnv32a(0x811c_9dc5), &picked).0)
 }
 
+/// Where a static pod was read from.
+#[derive(Debug, Clone, Copy)]
+pub struct Origin<'a> {
+    pub source: Source,
+    pub node_name: &'a str,
+    /// The file's path or the URL.
+    pub place: &'a str,
+    pub seen: Timestamp,
+}
+
 /// Turns a decoded and defaulted pod from a file or a URL into the static pod of this node.
 /// `uid` is that of the pod itself, else [`static_uid`] of it as it was before the defaults.
-pub fn static_pod(mut object: core::Pod, uid: PodUid, source: Source, node_name: &str) -> Pod {
+pub fn static_pod(mut object: core::Pod, uid: PodUid, origin: Origin<'_>) -> Pod {
+    let Origin { source, node_name, place, seen } = origin;
     let meta = &mut object.metadata;
     let name = format!("{}-{}", meta.name.as_deref().unwrap_or_default(), node_name.to_lowercase());
     let namespace = meta.namespace.take().filter(|n| !n.is_empty()).unwrap_or_else(|| "default".to_owned());
     let annotations = meta.annotations.get_or_insert_default();
     annotations.insert(labels::CONFIG_HASH.to_owned(), uid.to_string());
     annotations.insert(labels::CONFIG_SOURCE.to_owned(), source.as_str().to_owned());
+    annotations.insert(labels::CONFIG_SEEN.to_owned(), seen.to_string());
     meta.name = Some(name.clone());
     meta.namespace = Some(namespace.clone());
     meta.uid = Some(uid.to_string());
@@ -97,7 +110,7 @@ pub fn static_pod(mut object: core::Pod, uid: PodUid, source: Source, node_name:
     if source == Source::File {
         tolerate_no_execute(&mut spec);
     }
-    Pod { uid, name: PodName::new(namespace, name), source, meta: object.metadata, spec }
+    Pod { uid, name: PodName::new(namespace, name), source, origin: place.into(), meta: object.metadata, spec }
 }
 
 /// Static pods from files stay when the node has problems.
@@ -141,6 +154,10 @@ mod tests {
         }
     }
 
+    fn origin(source: Source, node_name: &str) -> Origin<'_> {
+        Origin { source, node_name, place: "/m/web.yaml", seen: Timestamp::UNIX_EPOCH }
+    }
+
     #[test]
     fn the_hashes_are_fnv_1a() {
         use io::Write;
@@ -154,7 +171,9 @@ mod tests {
 
     #[test]
     fn the_uid_is_of_content_node_and_place() {
-        let uid = |image, source, node, origin| static_uid(&pod(image), source, node, origin);
+        let uid = |image, source, node_name, place| {
+            static_uid(&pod(image), Origin { source, node_name, place, seen: Timestamp::UNIX_EPOCH })
+        };
         let base = uid("a", Source::File, "n1", "/m/web.yaml");
         assert_eq!(base.as_str().len(), 32);
         assert_eq!(base, uid("a", Source::File, "n1", "/m/web.yaml"));
@@ -170,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_static_pod_has_the_kubelets_identity() {
-        let p = static_pod(pod("a"), PodUid::new("u1"), Source::File, "Edge-1");
+        let p = static_pod(pod("a"), PodUid::new("u1"), origin(Source::File, "Edge-1"));
         assert_eq!(p.name.to_string(), "default/web-edge-1");
         assert_eq!(p.meta.uid.as_deref(), Some("u1"));
         assert_eq!(p.spec.node_name.as_deref(), Some("Edge-1"));
@@ -178,7 +197,7 @@ mod tests {
         assert_eq!(annotations.get(labels::CONFIG_HASH).map(String::as_str), Some("u1"));
         assert_eq!(annotations.get(labels::CONFIG_SOURCE).map(String::as_str), Some("file"));
         assert_eq!(p.spec.tolerations.as_ref().map(Vec::len), Some(1));
-        let from_url = static_pod(pod("a"), PodUid::new("u1"), Source::Http, "edge-1");
+        let from_url = static_pod(pod("a"), PodUid::new("u1"), origin(Source::Http, "edge-1"));
         assert_eq!(from_url.spec.tolerations, None);
     }
 
@@ -194,7 +213,7 @@ mod tests {
 
     #[test]
     fn what_counts_as_a_change() {
-        let base = static_pod(pod("a"), PodUid::new("u1"), Source::File, "n");
+        let base = static_pod(pod("a"), PodUid::new("u1"), origin(Source::File, "n"));
         let edit = |f: fn(&mut Pod)| {
             let mut p = base.clone();
             f(&mut p);

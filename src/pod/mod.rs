@@ -2,6 +2,7 @@
 //! names and labels that the runtime knows it by. Types and arithmetic only: no I/O, no time, and
 //! nothing from the other rooms.
 
+pub mod env;
 pub mod identity;
 pub mod labels;
 pub mod quantity;
@@ -20,6 +21,13 @@ pub struct PodUid(Arc<str>);
 impl PodUid {
     pub fn new(uid: impl Into<Arc<str>>) -> PodUid {
         PodUid(uid.into())
+    }
+
+    /// A UID from elsewhere: it becomes the name of directories, and must not lead out of them.
+    pub fn checked(uid: &str) -> Option<PodUid> {
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        let safe = (1..=128).contains(&uid.len()) && uid.chars().all(fits) && !uid.starts_with('.');
+        safe.then(|| PodUid(uid.into()))
     }
 
     pub fn as_str(&self) -> &str {
@@ -55,6 +63,12 @@ pub struct PodName {
 impl PodName {
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> PodName {
         PodName { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// A name from elsewhere: it becomes part of the names of files.
+    pub fn checked(namespace: &str, name: &str) -> Option<PodName> {
+        let safe = |part: &str| (1..=253).contains(&part.len()) && !part.contains(['/', '\0']);
+        (safe(namespace) && safe(name)).then(|| PodName::new(namespace, name))
     }
 }
 
@@ -101,6 +115,8 @@ pub struct Pod {
     pub uid: PodUid,
     pub name: PodName,
     pub source: Source,
+    /// The file or URL that it was read from.
+    pub origin: Arc<str>,
     pub meta: ObjectMeta,
     pub spec: core::PodSpec,
 }

@@ -63,6 +63,13 @@ impl Problem {
     pub fn new(line: u32, field: impl Into<String>, message: impl Into<String>) -> Problem {
         Problem { line, field: field.into(), message: message.into() }
     }
+
+    /// `PLACE:LINE: FIELD: MESSAGE`, as compilers write it.
+    pub fn at(&self, place: &str) -> String {
+        let line = if self.line == 0 { String::new() } else { format!(":{}", self.line) };
+        let field = if self.field.is_empty() { String::new() } else { format!("{}: ", self.field) };
+        format!("{place}{line}: {field}{}", self.message)
+    }
 }
 
 impl fmt::Display for Problem {

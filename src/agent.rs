@@ -1,0 +1,159 @@
+//! The agent: its parts, made and wired in order, and their end.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use crossbeam::channel::bounded;
+use signal_hook::consts::SIGHUP;
+use signal_hook::iterator::Signals;
+
+use crate::config::Config;
+use crate::cri::{Client, Cri};
+use crate::disk;
+use crate::lane::Lane;
+use crate::pleg::{Cache, Health, Pleg};
+use crate::pod::Source;
+use crate::runtime::{self, Node, Paths, Runtime};
+use crate::server::{Api, http};
+use crate::source::file::{self, FileSource};
+use crate::source::mux::Channel;
+use crate::status::Store;
+use crate::sync_loop::{self, Handler, Heartbeat, Inputs};
+use crate::worker::{Pool, Workers};
+
+/// Stops at the same time; each waits for a container's end, which is cheap.
+const STOPS: usize = 128;
+/// Pulls at the same time, when the configuration sets no limit.
+const PULLS: usize = 16;
+/// What waits in a channel before its sender has to.
+const CHANNEL: usize = 256;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{what} {path}: {source}")]
+    Io { what: &'static str, path: String, source: std::io::Error },
+    #[error("another agent uses {0}; there can be one for each root directory")]
+    Busy(String),
+    #[error("listening on {address} ({name}): {source}")]
+    Listen { name: &'static str, address: SocketAddr, source: std::io::Error },
+    #[error("starting {what}: {source}")]
+    Start { what: &'static str, source: std::io::Error },
+    #[error("handling signals: {0}")]
+    Signals(#[from] ctrlc::Error),
+}
+
+impl Error {
+    fn io(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+        let path = path.display().to_string();
+        move |source| Error::Io { what, path, source }
+    }
+
+    fn start(what: &'static str) -> impl FnOnce(std::io::Error) -> Error {
+        move |source| Error::Start { what, source }
+    }
+}
+
+/// Runs until TERM or INT. Pods go on when it ends.
+pub fn run(config: &Config) -> Result<(), Error> {
+    let paths = Paths::new(&config.root_dir, &config.pod_logs_dir);
+    let _lock = own(&config.root_dir, &paths)?;
+
+    let (stop, stopped) = bounded(1);
+    ctrlc::set_handler(move || {
+        log::info!("stopping; pods go on");
+        // A second signal finds the first one still there.
+        let _ = stop.try_send(());
+    })?;
+
+    let cri: Arc<dyn Cri> =
+        Arc::new(Client::new(&config.runtime_endpoint, &config.image_endpoint, config.runtime_request_timeout));
+    let (cache, health) = (Arc::<Cache>::default(), Arc::<Health>::default());
+    let (store, heartbeat) = (Arc::<Store>::default(), Arc::<Heartbeat>::default());
+    let (lane_done, lanes) = bounded(CHANNEL);
+    let runtime = Arc::new(Runtime {
+        cri: cri.clone(),
+        cache: cache.clone(),
+        health: health.clone(),
+        node: Node { paths: paths.clone(), ips: crate::node::addresses(&config.node_ips) },
+        stops: Lane::new("stop", STOPS),
+        pulls: Lane::new("pull", config.image.max_parallel_pulls.unwrap_or(PULLS)),
+        done: lane_done,
+    });
+
+    let (report, reports) = bounded(config.workers);
+    let pool = Pool::start(config.workers, &runtime, &report).map_err(Error::start("the workers"))?;
+    let (event, events) = bounded(CHANNEL);
+    let pleg = Pleg::new(cri, cache.clone(), health.clone(), event);
+    let (_pleg_stop, pleg_stopped) = bounded(0);
+    spawn("pleg", move || pleg.run(pleg_stopped))?;
+
+    let records = runtime::read_records(&paths);
+    let (update, updates) = bounded(CHANNEL);
+    let mut sources = HashSet::new();
+    let mut wakers = Vec::new();
+    if let Some(path) = &config.static_pod_path {
+        sources.insert(Source::File);
+        let ran_before = records.iter().filter(|pod| pod.source == Source::File).cloned().collect();
+        let channel = Channel::new(Source::File, update);
+        let source = FileSource::new(path, &config.node_name, config.file_check_frequency, ran_before, channel);
+        wakers.push(file::spawn(source).map_err(Error::start("the file source"))?);
+    }
+    let mut hups = Signals::new([SIGHUP]).map_err(Error::start("the handling of signals"))?;
+    spawn("signals", move || {
+        for _ in hups.forever() {
+            wakers.iter().for_each(file::Waker::read_now);
+        }
+    })?;
+
+    let api = Arc::new(Api { store: store.clone(), health, heartbeat: heartbeat.clone() });
+    listen(config, &api)?;
+
+    let (survey, surveys) = bounded(1);
+    let workers = Workers::new(config.sync_frequency);
+    let mut handler = Handler::new(workers, pool, cache, store, records, sources, (paths, survey));
+    let inputs = Inputs { updates, pleg: events, lanes, reports, surveys, stop: stopped };
+    log::info!("cleat {} runs as node {}", env!("CARGO_PKG_VERSION"), config.node_name);
+    sync_loop::run(&mut handler, &inputs, &heartbeat);
+    Ok(())
+}
+
+/// Makes the agent's directories, and makes sure that no other agent uses them.
+fn own(root: &Path, paths: &Paths) -> Result<File, Error> {
+    for (path, mode) in [(root, 0o750), (&paths.pods(), 0o750), (paths.logs(), 0o755)] {
+        if !path.is_dir() {
+            disk::make_dir(path, mode).map_err(Error::io("making", path))?;
+        }
+    }
+    let path = root.join("lock");
+    let lock = File::create(&path).map_err(Error::io("making", &path))?;
+    match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Busy(root.display().to_string())),
+        Err(e) => Err(Error::io("locking", &path)(e.into())),
+    }
+}
+
+fn listen(config: &Config, api: &Arc<Api>) -> Result<(), Error> {
+    let server = &config.server;
+    if let Some(port) = server.read_only_port {
+        let (name, address) = ("http-read-only", SocketAddr::new(server.address, port));
+        let api = api.clone();
+        let result = http::serve(address, name, move |request| api.read_only(request));
+        result.map_err(|source| Error::Listen { name, address, source })?;
+    }
+    if let Some(address) = server.healthz {
+        let name = "http-healthz";
+        let api = api.clone();
+        let result = http::serve(address, name, move |request| api.healthz_only(request));
+        result.map_err(|source| Error::Listen { name, address, source })?;
+    }
+    Ok(())
+}
+
+fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+    thread.map(drop).map_err(Error::start(name))
+}

@@ -1,0 +1,105 @@
+//! What is remembered of a pod between two syncs, beyond what the runtime shows. It travels with
+//! the pod's job to a worker and back, so nobody has to lock it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::backoff::{self, Backoff};
+use crate::cri::{ContainerId, SandboxId};
+use crate::pod::{Pod, PodUid};
+use crate::status::Waiting;
+
+/// Work for a pod on a lane.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Op {
+    StopContainer(ContainerId),
+    Pull(Arc<str>),
+}
+
+/// Work on a lane that has come to its end.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Done {
+    pub uid: PodUid,
+    pub op: Op,
+    pub at: Instant,
+    pub result: Result<(), Failure>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The kubelet's reason, as in a container's waiting state.
+    pub reason: &'static str,
+    pub message: String,
+}
+
+/// How it stands with an image that is to be pulled.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pull {
+    pub state: PullState,
+    /// The wait after the last pull that failed.
+    pub backoff: Option<Backoff>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum PullState {
+    Running,
+    /// It is there; the next start uses it.
+    Done,
+    Failed {
+        failure: Failure,
+        at: Instant,
+        shown: bool,
+    },
+}
+
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// When the runtime was last made to change something: what was observed before is old.
+    pub acted: Option<Instant>,
+    /// Work that is on a lane.
+    pub pending: HashSet<Op>,
+    /// A stop on the lane failed; it is to be tried again, but not at once.
+    pub stop_failed: Option<String>,
+    /// Restarts of containers, by name and hash.
+    pub restarts: HashMap<String, Backoff>,
+    /// By image.
+    pub pulls: HashMap<Arc<str>, Pull>,
+    /// Why containers have not been started, by name.
+    pub waiting: HashMap<String, Waiting>,
+    /// Containers that were killed to be started again.
+    pub killed_to_restart: HashSet<ContainerId>,
+    /// Sandboxes whose resources the runtime has been told to release.
+    pub stopped: HashSet<SandboxId>,
+    /// The pod of which a record is on disk.
+    pub recorded: Option<Arc<Pod>>,
+    /// What went wrong at the last sync, to be told once.
+    pub told: Option<String>,
+    /// Names that the runtime holds on to though nothing bears them: added to attempt numbers.
+    pub reserved: HashMap<String, u32>,
+}
+
+impl Memory {
+    /// Takes in what has come to its end on the lanes.
+    pub fn learn(&mut self, done: Vec<Done>) {
+        for Done { op, at, result, .. } in done {
+            self.pending.remove(&op);
+            self.acted = Some(self.acted.map_or(at, |a| a.max(at)));
+            match (op, result) {
+                (Op::StopContainer(_), Ok(())) => {}
+                (Op::StopContainer(id), Err(failure)) => {
+                    self.stop_failed = Some(format!("stopping container {id}: {}", failure.message));
+                }
+                (Op::Pull(image), Ok(())) => {
+                    self.pulls.insert(image, Pull { state: PullState::Done, backoff: None });
+                }
+                (Op::Pull(image), Err(failure)) => {
+                    let before = self.pulls.get(&image).and_then(|p| p.backoff);
+                    let backoff = Some(Backoff::next(before, at, at, backoff::MAX));
+                    let state = PullState::Failed { failure, at, shown: false };
+                    self.pulls.insert(image, Pull { state, backoff });
+                }
+            }
+        }
+    }
+}

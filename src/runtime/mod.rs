@@ -1,0 +1,76 @@
+//! A pod in the runtime: what is to be done for it (`plan`, pure) and doing it (`sync`,
+//! `terminate`), by blocking calls on a worker's thread. What can take long goes to a lane.
+//!
+//! Knows nothing of where pods come from, nor of other pods.
+
+pub mod backoff;
+mod clean;
+mod container;
+pub mod memory;
+mod paths;
+pub mod plan;
+mod record;
+mod sandbox;
+mod start;
+mod sync;
+mod terminate;
+
+use std::sync::Arc;
+
+use crossbeam::channel::Sender;
+
+pub use clean::{Left, survey};
+pub use memory::{Done, Memory, Op};
+pub use paths::Paths;
+pub use record::read_all as read_records;
+pub use sync::{Next, Synced};
+pub use terminate::Target;
+
+use crate::cri::{self, Cri};
+use crate::lane::Lane;
+use crate::pleg::{Cache, Health};
+
+/// What of the node shows in its pods.
+#[derive(Debug, Clone)]
+pub struct Node {
+    pub paths: Paths,
+    /// The node's addresses, the primary one first.
+    pub ips: Vec<String>,
+}
+
+pub struct Runtime {
+    pub cri: Arc<dyn Cri>,
+    pub cache: Arc<Cache>,
+    pub health: Arc<Health>,
+    pub node: Node,
+    /// Stops of containers, which last up to a grace period.
+    pub stops: Lane,
+    /// Pulls of images.
+    pub pulls: Lane,
+    /// Where lanes tell that work is done.
+    pub done: Sender<Done>,
+}
+
+/// Why a sync failed. It is tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Cri(#[from] cri::Error),
+    #[error("{what} {path}: {source}")]
+    Io { what: &'static str, path: String, source: std::io::Error },
+    #[error("volume {name:?}: {source}")]
+    Volume { name: String, source: crate::volume::Error },
+    #[error("{0}")]
+    Start(String),
+}
+
+impl Error {
+    fn io(what: &'static str, path: &std::path::Path, source: std::io::Error) -> Error {
+        Error::Io { what, path: path.display().to_string(), source }
+    }
+
+    /// The runtime can't be reached: no fault of the pod's.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, Error::Cri(e) if e.is_unreachable())
+    }
+}

@@ -1,0 +1,335 @@
+//! Starting containers: waiting out a crash loop, having the image, creating, starting
+//! (pkg/kubelet/kuberuntime/kuberuntime_manager.go `SyncPod`, kuberuntime_container.go
+//! `startContainer`).
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::backoff::{self, Backoff};
+use super::memory::{Failure, Memory, Op, Pull, PullState};
+use super::plan::Start;
+use super::sync::Next;
+use super::terminate::Ending;
+use super::{Error, Runtime, container, paths, sandbox};
+use crate::cri::{Code, ContainerId, Image, SandboxStatus};
+use crate::disk;
+use crate::image::{self, Need, PullPolicy};
+use crate::pleg::{Observed, ObservedContainer};
+use crate::pod::{Pod, core, identity};
+use crate::status::{Waiting, events};
+
+/// What a pod's containers are started with.
+pub(super) struct Ground<'a> {
+    pub pod: &'a Pod,
+    pub observed: &'a Observed,
+    pub sandbox: &'a SandboxStatus,
+    pub volumes: &'a BTreeMap<String, PathBuf>,
+}
+
+/// How the start of one container went.
+enum Outcome {
+    Started,
+    /// It is not time yet.
+    Wait(Duration),
+    /// A lane works for it.
+    Pending,
+}
+
+impl Runtime {
+    /// Starts what is to be started. One container's failure keeps no other from starting.
+    pub(super) fn start_all(
+        &self,
+        ground: &Ground<'_>,
+        memory: &mut Memory,
+        starts: &[Start],
+    ) -> (Next, Option<Error>) {
+        let mut next = Next::Rest;
+        let mut error = None;
+        for start in starts {
+            let Some(spec) = start.which.of(ground.pod) else { continue };
+            match self.start(ground, memory, spec, start.restart_count) {
+                Ok(Outcome::Started) => {
+                    memory.waiting.remove(&spec.name);
+                    next = Next::Again;
+                }
+                Ok(Outcome::Wait(time)) => next = next.or_after(time),
+                Ok(Outcome::Pending) => {}
+                Err(e) => error = error.or(Some(e)),
+            }
+        }
+        (next, error)
+    }
+
+    fn start(
+        &self,
+        ground: &Ground<'_>,
+        memory: &mut Memory,
+        spec: &core::Container,
+        restart_count: i32,
+    ) -> Result<Outcome, Error> {
+        let now = Instant::now();
+        let key = format!("{}/{}", spec.name, identity::container_hash(spec));
+        let failed = last_failure(ground.observed, memory, &spec.name);
+        let backoff = memory.restarts.get(&key).copied();
+        if let (Some(backoff), Some(failed)) = (backoff, failed) {
+            if let Some(left) = backoff.left(failed, now) {
+                let message = format!(
+                    "back-off {} restarting failed container={} pod={}_{}({})",
+                    seconds(backoff.delay),
+                    spec.name,
+                    ground.pod.name.name,
+                    ground.pod.name.namespace,
+                    ground.pod.uid
+                );
+                self.waits(ground.pod, memory, spec, "CrashLoopBackOff", message, "BackOff");
+                return Ok(Outcome::Wait(left));
+            }
+        }
+        let image = match self.image(ground, memory, spec, now)? {
+            Ok(image) => image,
+            Err(outcome) => return Ok(outcome),
+        };
+        let restart_count = match ground.observed.newest(&spec.name) {
+            Some(_) => restart_count,
+            None => restart_count.max(self.count_by_logs(ground.pod, &spec.name)),
+        };
+        let id = self.create(ground, memory, spec, &image, restart_count)?;
+        if let Some(failed) = failed {
+            memory.restarts.insert(key, Backoff::next(backoff, failed, now, backoff::MAX));
+        }
+        self.run(ground, memory, spec, &id, restart_count)?;
+        Ok(Outcome::Started)
+    }
+
+    /// The image, or what is waited for.
+    fn image(
+        &self,
+        ground: &Ground<'_>,
+        memory: &mut Memory,
+        spec: &core::Container,
+        now: Instant,
+    ) -> Result<Result<Image, Outcome>, Error> {
+        let name = spec.image.clone().unwrap_or_default();
+        let policy = PullPolicy::of(spec.image_pull_policy.as_deref());
+        let present = match self.cri.image_status(&name) {
+            Ok(present) => present,
+            Err(e) if e.is_unreachable() => return Err(e.into()),
+            Err(e) => return Err(self.failed(ground.pod, memory, spec, "ImageInspectError", e.message)),
+        };
+        let key: Arc<str> = name.as_str().into();
+        let pulled = memory.pulls.get(&key).is_some_and(|p| p.state == PullState::Done);
+        match (image::need(policy, present.is_some()), present) {
+            (Need::Nothing, Some(image)) => return Ok(Ok(image)),
+            (Need::Pull, Some(image)) if pulled => {
+                // The next start pulls again, if its policy says so.
+                memory.pulls.remove(&key);
+                let message = format!("Successfully pulled image {name:?}");
+                events::record(events::Kind::Normal, &ground.pod.name, "Pulled", &message);
+                return Ok(Ok(image));
+            }
+            (Need::Missing, _) => {
+                let message = format!("Container image {name:?} is not present with pull policy of Never");
+                self.waits(ground.pod, memory, spec, "ErrImageNeverPull", message, "ErrImageNeverPull");
+                return Ok(Err(Outcome::Wait(RETRY_MISSING)));
+            }
+            _ => {}
+        }
+        if let Some(outcome) = self.pull_waits(ground.pod, memory, spec, &key, now) {
+            return Ok(Err(outcome));
+        }
+        events::record(events::Kind::Normal, &ground.pod.name, "Pulling", &format!("Pulling image {name:?}"));
+        self.pull_on_lane(ground, memory, key);
+        Ok(Err(Outcome::Pending))
+    }
+
+    /// What a pull of the image waits for, if it is not to begin now.
+    fn pull_waits(
+        &self,
+        pod: &Pod,
+        memory: &mut Memory,
+        spec: &core::Container,
+        image: &str,
+        now: Instant,
+    ) -> Option<Outcome> {
+        let pull = memory.pulls.get_mut(image)?;
+        let (failure, at, shown) = match &mut pull.state {
+            PullState::Running => return Some(Outcome::Pending),
+            PullState::Done => return None,
+            PullState::Failed { failure, at, shown } => (failure.clone(), *at, std::mem::replace(shown, true)),
+        };
+        let left = pull.backoff.and_then(|b| b.left(at, now))?;
+        if !shown {
+            self.waits(pod, memory, spec, failure.reason, failure.message, "Failed");
+            return Some(Outcome::Wait(left.min(SHOW_FAILURE)));
+        }
+        let message = format!("Back-off pulling image {image:?}: {}: {}", failure.reason, failure.message);
+        self.waits(pod, memory, spec, "ImagePullBackOff", message, "BackOff");
+        Some(Outcome::Wait(left))
+    }
+
+    fn pull_on_lane(&self, ground: &Ground<'_>, memory: &mut Memory, image: Arc<str>) {
+        let op = Op::Pull(image.clone());
+        memory.pending.insert(op.clone());
+        let backoff = memory.pulls.get(&image).and_then(|p| p.backoff);
+        memory.pulls.insert(image.clone(), Pull { state: PullState::Running, backoff });
+        let (cri, done, uid) = (self.cri.clone(), self.done.clone(), ground.pod.uid.clone());
+        let config = sandbox::config(ground.pod, &self.node, ground.sandbox.sandbox.attempt);
+        self.pulls.submit(move || {
+            let end = Ending::new(done, uid, op);
+            let result = cri.pull_image(&image, None, &config);
+            end.tell(result.map(drop).map_err(|e| Failure { reason: "ErrImagePull", message: e.to_string() }));
+        });
+    }
+
+    fn create(
+        &self,
+        ground: &Ground<'_>,
+        memory: &mut Memory,
+        spec: &core::Container,
+        image: &Image,
+        restart_count: i32,
+    ) -> Result<ContainerId, Error> {
+        let pod = ground.pod;
+        let termination_log = self.termination_log(pod, spec)?;
+        let attempt = u32::try_from(restart_count).unwrap_or(0) + memory.reserved.get(&spec.name).copied().unwrap_or(0);
+        let input = container::Input {
+            pod,
+            container: spec,
+            restart_count,
+            attempt,
+            image,
+            volumes: ground.volumes,
+            termination_log,
+        };
+        let config = match container::config(&input) {
+            Ok(config) => config,
+            Err(e) => return Err(self.failed(pod, memory, spec, "CreateContainerConfigError", e.to_string())),
+        };
+        let logs = self.node.paths.pod_logs(&pod.uid, &pod.name).join(&spec.name);
+        if !logs.is_dir() {
+            disk::make_dir(&logs, 0o755).map_err(|e| Error::io("making", &logs, e))?;
+        }
+        let sandbox_config = sandbox::config(pod, &self.node, ground.sandbox.sandbox.attempt);
+        memory.acted = Some(Instant::now());
+        let result = self.cri.create_container(&ground.sandbox.sandbox.id, &config, &sandbox_config);
+        memory.acted = Some(Instant::now());
+        result.map_err(|e| {
+            if e.is_unreachable() {
+                return e.into();
+            }
+            if e.message.contains("is reserved for") || e.code == Code::AlreadyExists {
+                *memory.reserved.entry(spec.name.clone()).or_default() += 1;
+            }
+            self.failed(pod, memory, spec, "CreateContainerError", e.message)
+        })
+    }
+
+    fn run(
+        &self,
+        ground: &Ground<'_>,
+        memory: &mut Memory,
+        spec: &core::Container,
+        id: &ContainerId,
+        restart_count: i32,
+    ) -> Result<(), Error> {
+        let pod = ground.pod;
+        let result = self.cri.start_container(id);
+        memory.acted = Some(Instant::now());
+        if let Err(e) = result {
+            if e.is_unreachable() {
+                return Err(e.into());
+            }
+            return Err(self.failed(pod, memory, spec, "RunContainerError", e.message));
+        }
+        let log = self.node.paths.pod_logs(&pod.uid, &pod.name).join(paths::log_file(&spec.name, restart_count));
+        if let Err(e) = link_log(&log, &paths::Paths::log_link(&pod.name, &spec.name, id.as_str())) {
+            log::warn!("{}: linking the log of {}: {e}", pod.name, spec.name);
+        }
+        events::record(events::Kind::Normal, &pod.name, "Started", &format!("Container {} started", spec.name));
+        Ok(())
+    }
+
+    /// Notes why a container waits, and tells it if it is news.
+    fn waits(
+        &self,
+        pod: &Pod,
+        memory: &mut Memory,
+        spec: &core::Container,
+        reason: &'static str,
+        message: String,
+        event: &str,
+    ) {
+        let waiting = Waiting { reason, message };
+        if memory.waiting.get(&spec.name) != Some(&waiting) {
+            events::record(events::Kind::Warning, &pod.name, event, &format!("{}: {}", spec.name, waiting.message));
+            memory.waiting.insert(spec.name.clone(), waiting);
+        }
+    }
+
+    fn failed(
+        &self,
+        pod: &Pod,
+        memory: &mut Memory,
+        spec: &core::Container,
+        reason: &'static str,
+        message: String,
+    ) -> Error {
+        self.waits(pod, memory, spec, reason, message.clone(), "Failed");
+        Error::Start(format!("container {}: {reason}: {message}", spec.name))
+    }
+
+    /// The file on the node that becomes the container's termination message.
+    fn termination_log(&self, pod: &Pod, spec: &core::Container) -> Result<Option<PathBuf>, Error> {
+        if spec.termination_message_path.as_deref().is_none_or(str::is_empty) {
+            return Ok(None);
+        }
+        let directory = self.node.paths.container(&pod.uid, &spec.name);
+        disk::make_dir(&directory, 0o750).map_err(|e| Error::io("making", &directory, e))?;
+        let path = directory.join("termination-log");
+        // A new one each time, which the container may write as whatever user.
+        fs::write(&path, "")
+            .and_then(|()| fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o666)))
+            .map_err(|e| Error::io("making", &path, e))?;
+        Ok(Some(path))
+    }
+
+    fn count_by_logs(&self, pod: &Pod, container: &str) -> i32 {
+        let directory = self.node.paths.pod_logs(&pod.uid, &pod.name).join(container);
+        let Ok(entries) = fs::read_dir(directory) else { return 0 };
+        paths::restart_count_from_logs(entries.flatten().filter_map(|e| e.file_name().into_string().ok()))
+    }
+}
+
+/// How long a failed pull is shown as such before it is shown as waiting for the next.
+const SHOW_FAILURE: Duration = Duration::from_secs(2);
+/// How often to look for an image that may not be pulled: somebody may import it.
+const RETRY_MISSING: Duration = Duration::from_secs(10);
+
+/// When the container last failed, as far as a crash loop is concerned. One that was killed to be
+/// started again did not fail; what it did before counts.
+fn last_failure(observed: &Observed, memory: &Memory, name: &str) -> Option<Instant> {
+    let killed = |c: &ObservedContainer| memory.killed_to_restart.contains(&c.status.container.id);
+    let all = observed.containers.iter().filter(|c| *c.status.container.name == *name);
+    all.filter(|c| !killed(c)).find_map(|c| c.exited_seen)
+}
+
+/// `10s`, `2m40s`, `5m0s`: as Go writes durations.
+fn seconds(d: Duration) -> String {
+    match d.as_secs() {
+        s if s < 60 => format!("{s}s"),
+        s => format!("{}m{}s", s / 60, s % 60),
+    }
+}
+
+fn link_log(log: &Path, link: &Path) -> std::io::Result<()> {
+    if let Some(parent) = link.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    match std::os::unix::fs::symlink(log, link) {
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        result => result,
+    }
+}

@@ -1,0 +1,260 @@
+//! One sync of a pod that is wanted: look, tell its status, plan, act.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+use super::memory::{Memory, Op};
+use super::plan::{self, Kill, Plan, Why};
+use super::start::Ground;
+use super::terminate::{Stopped, Target};
+use super::{Error, Runtime, paths, record};
+use crate::cri::{SandboxId, SandboxStatus};
+use crate::disk;
+use crate::pleg::{self, Observed};
+use crate::pod::{Pod, PodUid, core};
+use crate::status::{self, events};
+use crate::volume;
+
+/// When the pod is to be synced again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// At once: something was done, and its effect is to be seen.
+    Again,
+    /// After so long, if nothing happens before.
+    After(Duration),
+    /// When something happens.
+    Rest,
+    /// Never: all its containers have ended for good.
+    Terminal,
+}
+
+impl Next {
+    /// This, or after `time` if that is sooner.
+    pub(super) fn or_after(self, time: Duration) -> Next {
+        match self {
+            Next::Rest => Next::After(time),
+            Next::After(other) => Next::After(other.min(time)),
+            Next::Again | Next::Terminal => self,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Synced {
+    pub next: Next,
+    pub status: core::PodStatus,
+    /// What went wrong, while the rest was done.
+    pub error: Option<Error>,
+}
+
+impl Runtime {
+    /// One sync. `fresh` is when something was last heard of the pod: what was observed before is
+    /// too old. `before` is its status as it was.
+    ///
+    /// # Errors
+    /// When the pod could not be looked at.
+    pub fn sync(
+        &self,
+        pod: &Arc<Pod>,
+        memory: &mut Memory,
+        fresh: Option<Instant>,
+        before: Option<&core::PodStatus>,
+    ) -> Result<Synced, Error> {
+        let observed = self.observe(&pod.uid, memory, fresh)?;
+        forget(memory, &observed);
+        let status = self.status(pod, memory, &observed, before);
+        if status::is_terminal(&status) {
+            return Ok(Synced { next: Next::Terminal, status, error: None });
+        }
+        let (next, error) = match self.act(pod, memory, &observed) {
+            Ok(done) => done,
+            Err(e) => (Next::Rest, Some(e)),
+        };
+        if let Some(Error::Volume { .. }) = &error {
+            self.tell(pod, memory, "FailedMount", error.as_ref());
+        }
+        self.clean(&pod.name, memory, &observed);
+        let status = self.status(pod, memory, &observed, before);
+        Ok(Synced { next, status, error })
+    }
+
+    fn act(&self, pod: &Arc<Pod>, memory: &mut Memory, observed: &Observed) -> Result<(Next, Option<Error>), Error> {
+        let facts =
+            plan::Facts { pod, observed, verdicts: &HashMap::new(), killed_to_restart: &memory.killed_to_restart };
+        match plan::plan(&facts) {
+            Plan::Stop => {
+                self.stop(&Target::Known(pod.clone()), memory, observed).map(|stopped| (stopped.wait(), None))
+            }
+            Plan::Recreate { attempt, start } => {
+                match self.stop(&Target::Known(pod.clone()), memory, observed)? {
+                    Stopped::All => {}
+                    waits => return Ok((waits.wait(), None)),
+                }
+                let volumes = self.prepare(pod)?;
+                let sandbox = &self.create_sandbox(pod, memory, attempt)?;
+                Ok(self.start_all(&Ground { pod, observed, sandbox, volumes: &volumes }, memory, &start))
+            }
+            Plan::Keep { sandbox, kill, start } => {
+                for kill in &kill {
+                    self.kill(pod, memory, kill);
+                }
+                let volumes = self.prepare(pod)?;
+                let sandbox = observed.sandboxes.iter().find(|s| s.sandbox.id == sandbox);
+                match sandbox {
+                    Some(sandbox) if !start.is_empty() => {
+                        Ok(self.start_all(&Ground { pod, observed, sandbox, volumes: &volumes }, memory, &start))
+                    }
+                    // Nothing waits for it now.
+                    _ => self.keep_record(pod, memory).map(|()| (Next::Rest, None)),
+                }
+            }
+        }
+    }
+
+    fn tell(&self, pod: &Pod, memory: &mut Memory, reason: &str, error: Option<&Error>) {
+        let message = error.map(ToString::to_string);
+        if let Some(message) = message.as_ref().filter(|_| memory.told != message) {
+            events::record(events::Kind::Warning, &pod.name, reason, message);
+        }
+        memory.told = message;
+    }
+
+    fn keep_record(&self, pod: &Arc<Pod>, memory: &mut Memory) -> Result<(), Error> {
+        if memory.recorded.as_ref().is_none_or(|recorded| !Arc::ptr_eq(recorded, pod)) {
+            record::write(&self.node.paths, pod)?;
+            memory.recorded = Some(pod.clone());
+        }
+        Ok(())
+    }
+
+    /// The pod as it is now: what is known if it is new enough, else looked at.
+    pub(super) fn observe(
+        &self,
+        uid: &PodUid,
+        memory: &Memory,
+        fresh: Option<Instant>,
+    ) -> Result<Arc<Observed>, Error> {
+        if let Some((observed, at)) = self.cache.get(uid) {
+            if memory.acted.is_none_or(|acted| acted < at) && fresh.is_none_or(|fresh| fresh <= at) {
+                return Ok(observed);
+            }
+        }
+        Ok(pleg::inspect(&*self.cri, &self.cache, uid, Instant::now())?)
+    }
+
+    fn status(
+        &self,
+        pod: &Pod,
+        memory: &Memory,
+        observed: &Observed,
+        before: Option<&core::PodStatus>,
+    ) -> core::PodStatus {
+        status::generate(&status::Facts {
+            pod,
+            observed,
+            runtime: &self.health.runtime().map_or_else(|| "containerd".to_owned(), |v| v.name),
+            waiting: &memory.waiting,
+            not_ready: &HashSet::new(),
+            not_started: &HashSet::new(),
+            host_ips: &self.node.ips,
+            before,
+            now: Timestamp::now(),
+        })
+    }
+
+    fn create_sandbox(&self, pod: &Pod, memory: &mut Memory, attempt: u32) -> Result<SandboxStatus, Error> {
+        let attempt = attempt + memory.reserved.get("").copied().unwrap_or(0);
+        let config = super::sandbox::config(pod, &self.node, attempt);
+        memory.acted = Some(Instant::now());
+        let result = self.cri.run_pod_sandbox(&config, "");
+        memory.acted = Some(Instant::now());
+        let id: SandboxId = match result {
+            Ok(id) => id,
+            Err(e) => {
+                if e.message.contains("is reserved for") {
+                    *memory.reserved.entry(String::new()).or_default() += 1;
+                }
+                if !e.is_unreachable() {
+                    let message = format!("Failed to create pod sandbox: {e}");
+                    events::record(events::Kind::Warning, &pod.name, "FailedCreatePodSandBox", &message);
+                }
+                return Err(e.into());
+            }
+        };
+        let observed = pleg::inspect(&*self.cri, &self.cache, &pod.uid, Instant::now())?;
+        let sandbox = observed.sandboxes.iter().find(|s| s.sandbox.id == id).cloned();
+        sandbox.ok_or_else(|| Error::Start(format!("sandbox {id} is gone right after it was made")))
+    }
+
+    /// Kills one container on the lane.
+    fn kill(&self, pod: &Pod, memory: &mut Memory, kill: &Kill) {
+        let Some(container) = kill.which.of(pod) else { return };
+        let op = Op::StopContainer(kill.id.clone());
+        if memory.pending.contains(&op) {
+            return;
+        }
+        if kill.restart {
+            memory.killed_to_restart.insert(kill.id.clone());
+        }
+        let what = match kill.why {
+            Why::DefinitionChanged => "definition changed",
+            Why::LivenessFailed => "failed liveness probe",
+            Why::StartupFailed => "failed startup probe",
+            Why::Unknown => "is in an unknown state",
+        };
+        let then = if kill.restart { ", will be restarted" } else { "" };
+        let message = format!("Container {} {what}{then}", container.name);
+        events::record(events::Kind::Normal, &pod.name, "Killing", &message);
+        let grace = Duration::from_secs(u64::try_from(pod.grace_period()).unwrap_or(0));
+        self.stop_on_lane(&pod.uid, memory, kill.id.clone(), grace);
+    }
+
+    /// Makes what the pod needs on disk before anything of it runs, and again if it was lost.
+    /// Returns where its volumes lie.
+    fn prepare(&self, pod: &Pod) -> Result<BTreeMap<String, PathBuf>, Error> {
+        let paths = &self.node.paths;
+        let directory = paths.pod(&pod.uid);
+        let logs = paths.pod_logs(&pod.uid, &pod.name);
+        for (path, mode) in [(&directory, 0o750), (&logs, 0o755)] {
+            if !path.is_dir() {
+                disk::make_dir(path, mode).map_err(|e| Error::io("making", path, e))?;
+            }
+        }
+        volume::setup(pod, &paths.volumes(&pod.uid)).map_err(|(name, source)| Error::Volume { name, source })
+    }
+
+    /// Gives running containers their log files back, should those be gone.
+    pub fn repair_logs(&self, pod: &Pod, memory: &mut Memory) {
+        let Some((observed, _)) = self.cache.get(&pod.uid) else { return };
+        let logs = self.node.paths.pod_logs(&pod.uid, &pod.name);
+        for c in observed.containers.iter().filter(|c| c.is_running()) {
+            let container = &c.status.container;
+            let path = logs.join(paths::log_file(&container.name, container.notes.restart_count));
+            if path.exists() {
+                continue;
+            }
+            log::warn!("{}: the log of {} is gone, having it made again", pod.name, container.name);
+            let made = path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(|e| e.to_string());
+            let result = made.and_then(|()| self.cri.reopen_container_log(&container.id).map_err(|e| e.to_string()));
+            if let Err(e) = result {
+                log::warn!("{}: {}: {e}", pod.name, path.display());
+            }
+            memory.acted.get_or_insert_with(Instant::now);
+        }
+    }
+}
+
+/// Forgets what waits no more, and what is no longer there to be remembered.
+fn forget(memory: &mut Memory, observed: &Observed) {
+    for c in observed.containers.iter().filter(|c| c.is_running()) {
+        memory.waiting.remove(&*c.status.container.name);
+    }
+    let containers: HashSet<_> = observed.containers.iter().map(|c| &c.status.container.id).collect();
+    memory.killed_to_restart.retain(|id| containers.contains(id));
+    let sandboxes: HashSet<_> = observed.sandboxes.iter().map(|s| &s.sandbox.id).collect();
+    memory.stopped.retain(|id| sandboxes.contains(id));
+}

@@ -1,0 +1,120 @@
+//! Manifests: text into pods that are decoded, defaulted, validated and have their identity.
+//!
+//! Does no I/O and knows nothing of where the text came from beyond its name.
+
+pub mod defaults;
+#[cfg(test)]
+mod tests;
+pub mod validate;
+
+use crate::pod::identity::{self, Origin};
+use crate::pod::{Pod, PodUid, core};
+use crate::yaml::{self, Node, Problem, Value};
+
+/// What a manifest holds.
+#[derive(Debug, Default, PartialEq)]
+pub struct Manifest {
+    pub pods: Vec<Pod>,
+    /// What keeps an object of the manifest from being used.
+    pub problems: Vec<Problem>,
+    /// What is dubious, and used all the same.
+    pub warnings: Vec<Problem>,
+}
+
+/// Reads all documents of a manifest. An object with a problem is left out, the others are there.
+pub fn read(text: &str, origin: Origin<'_>) -> Manifest {
+    let mut manifest = Manifest::default();
+    for document in yaml::parse(text, &mut manifest.warnings) {
+        match document {
+            Ok(node) => manifest.object(&node, &node, "", origin),
+            Err(problem) => manifest.problems.push(problem),
+        }
+    }
+    if manifest.pods.is_empty() && manifest.problems.is_empty() {
+        manifest.problems.push(Problem::new(0, "", "there is no object in it"));
+    }
+    manifest
+}
+
+impl Manifest {
+    /// `node` stands at `path` of `document`.
+    fn object(&mut self, document: &Node, node: &Node, path: &str, origin: Origin<'_>) {
+        let text = |key| node.get(key).and_then(Node::as_str);
+        match (text("apiVersion"), text("kind")) {
+            (Some("v1"), Some("Pod")) => self.pod(document, node, path, origin),
+            (Some("v1"), Some("List" | "PodList")) if path.is_empty() => self.list(document, node, origin),
+            (version, kind) => {
+                let (field, message) = match (version, kind) {
+                    (Some("v1"), Some(kind)) => {
+                        ("kind", format!("{kind:?} can't be used here: only Pod, PodList and List"))
+                    }
+                    (Some(version), _) => ("apiVersion", format!("{version:?} is not known: only v1")),
+                    (None, Some(_)) => ("apiVersion", "Required value".to_owned()),
+                    (None, None) => ("kind", "Required value".to_owned()),
+                };
+                let line = node.get(field).map_or(node.line, |n| n.line);
+                self.problems.push(Problem::new(line, join(path, field), message));
+            }
+        }
+    }
+
+    fn list(&mut self, document: &Node, node: &Node, origin: Origin<'_>) {
+        let pods = node.get("kind").and_then(Node::as_str) == Some("PodList");
+        let items = match node.get("items").map(|n| &n.value) {
+            Some(Value::Seq(items)) => items.as_slice(),
+            None | Some(Value::Null) => &[],
+            Some(_) => {
+                let line = document.line_of("items");
+                return self.problems.push(Problem::new(line, "items", "must be a list"));
+            }
+        };
+        for (i, item) in items.iter().enumerate() {
+            let path = format!("items[{i}]");
+            // The items of a PodList need not say what they are.
+            match pods && item.get("kind").is_none() {
+                true => self.pod(document, item, &path, origin),
+                false => self.object(document, item, &path, origin),
+            }
+        }
+    }
+
+    fn pod(&mut self, document: &Node, node: &Node, path: &str, origin: Origin<'_>) {
+        let decoded = match yaml::decode::<core::Pod>(node) {
+            Ok(decoded) => decoded,
+            Err(p) => return self.problems.push(Problem { field: join(path, &p.field), ..p }),
+        };
+        let placed = |p: Problem| {
+            let field = join(path, &p.field);
+            Problem { line: if p.line == 0 { document.line_of(&field) } else { p.line }, field, ..p }
+        };
+        self.warnings.extend(decoded.unknown.into_iter().map(placed));
+        let mut object = decoded.value;
+        object.status = None;
+        let uid = match object.metadata.uid.take().filter(|uid| !uid.is_empty()) {
+            Some(uid) => match PodUid::checked(&uid) {
+                Some(uid) => uid,
+                None => {
+                    let message = format!("Invalid value: {uid:?}: letters, digits, '-', '_' and '.', at most 128");
+                    return self.problems.push(placed(Problem::new(0, "metadata.uid", message)));
+                }
+            },
+            None => identity::static_uid(&object, origin),
+        };
+        defaults::set_defaults(&mut object);
+        let mut problems = validate::validate_pod(&object);
+        problems.extend(validate::validate_static(&object));
+        if problems.is_empty() {
+            self.pods.push(identity::static_pod(object, uid, origin));
+        }
+        self.problems.extend(problems.into_iter().map(placed));
+    }
+}
+
+fn join(path: &str, field: &str) -> String {
+    match (path, field) {
+        ("", _) => field.to_owned(),
+        (_, "") => path.to_owned(),
+        _ if field.starts_with('[') => format!("{path}{field}"),
+        _ => format!("{path}.{field}"),
+    }
+}

@@ -1,0 +1,11 @@
+//! Where pods come from. Each source runs on a thread of its own, and hands every full set of its
+//! pods to its [`mux::Channel`], which tells the sync loop what changed.
+//!
+//! Knows nothing of the runtime, nor of what becomes of the pods.
+
+pub mod file;
+mod files;
+pub mod manifest;
+pub mod mux;
+
+pub use files::is_manifest_name;

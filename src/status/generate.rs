@@ -1,0 +1,363 @@
+//! The status of a pod from its spec and what was observed
+//! (pkg/kubelet/kubelet_pods.go, pkg/kubelet/status/generate.go).
+
+use std::collections::{HashMap, HashSet};
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::{Phase, Waiting};
+use crate::cri::{ContainerId, ContainerState, UnixNanos};
+use crate::pleg::{Observed, ObservedContainer};
+use crate::pod::{Pod, RestartPolicy, core, is_sidecar};
+
+/// All that a status depends on.
+pub struct Facts<'a> {
+    pub pod: &'a Pod,
+    pub observed: &'a Observed,
+    /// The scheme of container ids.
+    pub runtime: &'a str,
+    /// Why containers have not been started, by name.
+    pub waiting: &'a HashMap<String, Waiting>,
+    /// Running containers that are not ready, or have not started up.
+    pub not_ready: &'a HashSet<ContainerId>,
+    pub not_started: &'a HashSet<ContainerId>,
+    /// The node's addresses.
+    pub host_ips: &'a [String],
+    /// The status as it was.
+    pub before: Option<&'a core::PodStatus>,
+    pub now: Timestamp,
+}
+
+pub fn generate(facts: &Facts<'_>) -> core::PodStatus {
+    let pod = facts.pod;
+    let init: Vec<_> = pod.init_containers().iter().map(|c| facts.container(c, true)).collect();
+    let mut containers: Vec<_> = pod.containers().iter().map(|c| facts.container(c, false)).collect();
+    let phase = phase(pod, &init, &containers);
+    let conditions = facts.conditions(phase, &init, &containers);
+    containers.sort_by(|a, b| a.name.cmp(&b.name));
+    let ips = facts.pod_ips();
+    let hosts = facts.host_ips.iter().map(|ip| core::HostIP { ip: ip.clone() }).collect::<Vec<_>>();
+    core::PodStatus {
+        phase: Some(phase.as_str().to_owned()),
+        conditions: Some(conditions),
+        host_ip: facts.host_ips.first().cloned(),
+        host_ips: (!hosts.is_empty()).then_some(hosts),
+        pod_ip: ips.first().cloned(),
+        pod_ips: (!ips.is_empty()).then(|| ips.into_iter().map(|ip| core::PodIP { ip }).collect()),
+        start_time: Some(facts.start_time()),
+        init_container_statuses: (!init.is_empty()).then_some(init),
+        container_statuses: Some(containers),
+        ..Default::default()
+    }
+}
+
+/// Nothing of a pod in such a phase runs again.
+pub fn is_terminal(status: &core::PodStatus) -> bool {
+    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
+}
+
+impl Facts<'_> {
+    /// When the agent first had to do with the pod: as it was, else when its first sandbox was made,
+    /// else now.
+    fn start_time(&self) -> Time {
+        let before = self.before.and_then(|s| s.start_time.clone());
+        let created = || self.observed.sandboxes.iter().map(|s| s.sandbox.created_at).min().and_then(time);
+        before.or_else(created).unwrap_or(Time(self.now))
+    }
+
+    /// The addresses of the sandbox that is in use.
+    fn pod_ips(&self) -> Vec<String> {
+        if self.pod.host_network() {
+            return self.host_ips.to_vec();
+        }
+        let ready = self.observed.sandboxes.first().filter(|s| s.sandbox.ready);
+        ready.map(|s| s.ips.clone()).unwrap_or_default()
+    }
+
+    fn container(&self, container: &core::Container, is_init: bool) -> core::ContainerStatus {
+        let mut all = self.observed.containers.iter().filter(|c| *c.status.container.name == *container.name);
+        let newest = all.next();
+        let mut status = core::ContainerStatus {
+            name: container.name.clone(),
+            image: container.image.clone().unwrap_or_default(),
+            started: Some(false),
+            ..Default::default()
+        };
+        let default_reason = match !is_init && !self.pod.init_containers().is_empty() {
+            true => "PodInitializing",
+            false => "ContainerCreating",
+        };
+        status.state = Some(match newest {
+            None => waiting(default_reason, ""),
+            Some(c) => {
+                let observed = &c.status;
+                status.restart_count = observed.container.notes.restart_count;
+                status.container_id = Some(self.container_id(c));
+                status.image_id = observed.image_ref.clone();
+                if !observed.image.is_empty() {
+                    status.image = observed.image.clone();
+                }
+                self.state(c, default_reason)
+            }
+        });
+        if let Some(before) = all.find(|c| c.state() == ContainerState::Exited) {
+            status.last_state = Some(self.state(before, default_reason));
+        }
+        self.wait_for_restart(container, newest, &mut status);
+        if let Some(c) = newest.filter(|c| c.is_running()) {
+            let id = &c.status.container.id;
+            let started = !self.not_started.contains(id);
+            status.started = Some(started);
+            status.ready = started && !self.not_ready.contains(id);
+        }
+        if is_init && !is_sidecar(container) {
+            let state = status.state.as_ref();
+            status.ready = state.and_then(|s| s.terminated.as_ref()).is_some_and(|t| t.exit_code == 0);
+        }
+        status
+    }
+
+    fn container_id(&self, c: &ObservedContainer) -> String {
+        format!("{}://{}", self.runtime, c.status.container.id)
+    }
+
+    fn state(&self, c: &ObservedContainer, default_reason: &str) -> core::ContainerState {
+        let observed = &c.status;
+        match c.state() {
+            ContainerState::Running => core::ContainerState {
+                running: Some(core::ContainerStateRunning { started_at: time(observed.started_at) }),
+                ..Default::default()
+            },
+            ContainerState::Exited => terminated(core::ContainerStateTerminated {
+                exit_code: observed.exit_code,
+                reason: Some(match observed.reason.as_str() {
+                    "" if observed.exit_code == 0 => "Completed".to_owned(),
+                    "" => "Error".to_owned(),
+                    reason => reason.to_owned(),
+                }),
+                message: Some(observed.message.clone()).filter(|m| !m.is_empty()),
+                started_at: time(observed.started_at),
+                finished_at: time(observed.finished_at),
+                container_id: Some(self.container_id(c)),
+                ..Default::default()
+            }),
+            ContainerState::Created => waiting(default_reason, ""),
+            ContainerState::Unknown => terminated(core::ContainerStateTerminated {
+                exit_code: 137,
+                reason: Some("ContainerStatusUnknown".to_owned()),
+                message: Some("The container runtime does not know the state of the container".to_owned()),
+                container_id: Some(self.container_id(c)),
+                ..Default::default()
+            }),
+        }
+    }
+
+    /// A container that is to be started and could not be waits, whatever it was before.
+    fn wait_for_restart(
+        &self,
+        container: &core::Container,
+        newest: Option<&ObservedContainer>,
+        status: &mut core::ContainerStatus,
+    ) {
+        let Some(why) = self.waiting.get(&container.name) else { return };
+        if newest.is_some_and(ObservedContainer::is_running) {
+            return;
+        }
+        let state = status.state.replace(waiting(why.reason, &why.message));
+        if state.as_ref().is_some_and(|s| s.terminated.is_some()) {
+            status.last_state = state;
+        }
+    }
+
+    fn conditions(
+        &self,
+        phase: Phase,
+        init: &[core::ContainerStatus],
+        containers: &[core::ContainerStatus],
+    ) -> Vec<core::PodCondition> {
+        let sandbox = self.observed.sandboxes.first().filter(|s| s.sandbox.ready);
+        let network = sandbox.is_some_and(|s| self.pod.host_network() || !s.ips.is_empty());
+        let initialized = self.initialized(phase, init, containers);
+        let ready = self.containers_ready(phase, init, containers);
+        let all = [
+            ("PodReadyToStartContainers", if network { Verdict::TRUE } else { Verdict::not("", String::new()) }),
+            ("Initialized", initialized),
+            ("Ready", ready.clone()),
+            ("ContainersReady", ready),
+            ("PodScheduled", Verdict::TRUE),
+        ];
+        all.into_iter().map(|(kind, verdict)| self.condition(kind, verdict)).collect()
+    }
+
+    /// A condition keeps the time of its last transition for as long as its status stays.
+    fn condition(&self, kind: &str, verdict: Verdict) -> core::PodCondition {
+        let status = if verdict.ok { "True" } else { "False" };
+        let conditions = self.before.and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+        let before = conditions.iter().find(|c| c.type_ == kind && c.status == status);
+        let since = before.and_then(|c| c.last_transition_time.clone());
+        core::PodCondition {
+            type_: kind.to_owned(),
+            status: status.to_owned(),
+            reason: Some(verdict.reason.to_owned()).filter(|r| !r.is_empty()),
+            message: Some(verdict.message).filter(|m| !m.is_empty()),
+            last_transition_time: Some(since.unwrap_or(Time(self.now))),
+            ..Default::default()
+        }
+    }
+
+    fn initialized(
+        &self,
+        phase: Phase,
+        init: &[core::ContainerStatus],
+        containers: &[core::ContainerStatus],
+    ) -> Verdict {
+        if phase == Phase::Succeeded {
+            return Verdict { reason: "PodCompleted", ..Verdict::TRUE };
+        }
+        // Containers that have run prove it, though the init containers may be gone.
+        if containers.iter().any(has_started) {
+            return Verdict::TRUE;
+        }
+        let specs = self.pod.init_containers();
+        let incomplete: Vec<_> = specs
+            .iter()
+            .zip(init)
+            .filter(|(spec, status)| match is_sidecar(spec) {
+                true => status.started != Some(true),
+                false => !status.ready,
+            })
+            .map(|(_, status)| status.name.as_str())
+            .collect();
+        match incomplete.is_empty() {
+            true => Verdict::TRUE,
+            false => Verdict::not(
+                "ContainersNotInitialized",
+                format!("containers with incomplete status: {}", list(&incomplete)),
+            ),
+        }
+    }
+
+    fn containers_ready(
+        &self,
+        phase: Phase,
+        init: &[core::ContainerStatus],
+        containers: &[core::ContainerStatus],
+    ) -> Verdict {
+        match phase {
+            Phase::Succeeded => return Verdict::not("PodCompleted", String::new()),
+            Phase::Failed => return Verdict::not("PodFailed", String::new()),
+            _ => {}
+        }
+        let sidecars = self.pod.init_containers().iter().zip(init).filter(|(spec, _)| is_sidecar(spec));
+        let all = sidecars.map(|(_, status)| status).chain(containers);
+        let unready: Vec<_> = all.filter(|c| !c.ready).map(|c| c.name.as_str()).collect();
+        match unready.is_empty() {
+            true => Verdict::TRUE,
+            false => Verdict::not("ContainersNotReady", format!("containers with unready status: {}", list(&unready))),
+        }
+    }
+}
+
+/// What a condition says.
+#[derive(Debug, Clone)]
+struct Verdict {
+    ok: bool,
+    reason: &'static str,
+    message: String,
+}
+
+impl Verdict {
+    const TRUE: Verdict = Verdict { ok: true, reason: "", message: String::new() };
+
+    fn not(reason: &'static str, message: String) -> Verdict {
+        Verdict { ok: false, reason, message }
+    }
+}
+
+/// `[a b]`, as Kubernetes writes lists of names.
+fn list(names: &[&str]) -> String {
+    format!("[{}]", names.join(" "))
+}
+
+fn has_started(status: &core::ContainerStatus) -> bool {
+    let ran = |s: &core::ContainerState| s.running.is_some() || s.terminated.is_some();
+    status.state.as_ref().is_some_and(ran) || status.last_state.as_ref().is_some_and(ran)
+}
+
+fn waiting(reason: &str, message: &str) -> core::ContainerState {
+    core::ContainerState {
+        waiting: Some(core::ContainerStateWaiting {
+            reason: Some(reason.to_owned()),
+            message: Some(message.to_owned()).filter(|m| !m.is_empty()),
+        }),
+        ..Default::default()
+    }
+}
+
+fn terminated(state: core::ContainerStateTerminated) -> core::ContainerState {
+    core::ContainerState { terminated: Some(state), ..Default::default() }
+}
+
+fn time(at: UnixNanos) -> Option<Time> {
+    if at.0 == 0 {
+        return None;
+    }
+    Timestamp::from_nanosecond(i128::from(at.0)).ok().map(Time)
+}
+
+/// The phase of a pod from the states of its containers (pkg/kubelet/kubelet_pods.go `getPhase`).
+pub fn phase(pod: &Pod, init: &[core::ContainerStatus], containers: &[core::ContainerStatus]) -> Phase {
+    let policy = pod.restart_policy();
+    let last_exit = |s: &core::ContainerStatus| s.last_state.as_ref()?.terminated.as_ref().map(|t| t.exit_code);
+    let (mut pending_init, mut failed_init) = (0, 0);
+    let (mut unknown, mut running, mut waiting, mut stopped, mut succeeded) = (0, 0, 0, 0, 0);
+    for (spec, status) in pod.init_containers().iter().zip(init) {
+        let state = status.state.clone().unwrap_or_default();
+        match (state.waiting, state.running, state.terminated) {
+            (Some(_), _, _) => match last_exit(status) {
+                _ if is_sidecar(spec) => pending_init += u32::from(!has_started(status)),
+                Some(code) if code != 0 => failed_init += 1,
+                Some(_) => {}
+                None => pending_init += 1,
+            },
+            (_, Some(_), _) => {
+                let started = status.started == Some(true);
+                pending_init += u32::from(!(is_sidecar(spec) && started));
+            }
+            (_, _, Some(t)) if !is_sidecar(spec) => failed_init += u32::from(t.exit_code != 0),
+            (_, _, Some(_)) => {}
+            (None, None, None) => pending_init += 1,
+        }
+    }
+    for status in containers {
+        let state = status.state.clone().unwrap_or_default();
+        match (state.waiting, state.running, state.terminated) {
+            (_, Some(_), _) => running += 1,
+            (_, _, Some(t)) => {
+                stopped += 1;
+                succeeded += u32::from(t.exit_code == 0);
+            }
+            (Some(_), _, _) => match status.last_state.as_ref().and_then(|s| s.terminated.as_ref()) {
+                Some(_) => stopped += 1,
+                None => waiting += 1,
+            },
+            (None, None, None) => unknown += 1,
+        }
+    }
+    let never = policy == RestartPolicy::Never;
+    match () {
+        () if failed_init > 0 && never => Phase::Failed,
+        () if pending_init > 0 && !containers.iter().any(has_started) => Phase::Pending,
+        () if waiting > 0 => Phase::Pending,
+        () if running > 0 && unknown == 0 => Phase::Running,
+        () if running == 0 && stopped > 0 && unknown == 0 => match policy {
+            RestartPolicy::Always => Phase::Running,
+            _ if stopped == succeeded => Phase::Succeeded,
+            RestartPolicy::Never => Phase::Failed,
+            // What failed is started again.
+            RestartPolicy::OnFailure => Phase::Running,
+        },
+        () => Phase::Pending,
+    }
+}

@@ -1,0 +1,41 @@
+//! A pod's status as the API tells it: phase, conditions, container states.
+//!
+//! Says what is, and decides nothing about what to do.
+
+pub mod events;
+mod generate;
+mod store;
+#[cfg(test)]
+mod tests;
+
+pub use generate::{Facts, generate, is_terminal, phase};
+pub use store::{Store, StoredPod};
+
+/// Why a container waits: its waiting state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    pub reason: &'static str,
+    pub message: String,
+}
+
+/// A pod's phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    Pending,
+    Running,
+    Succeeded,
+    Failed,
+    Unknown,
+}
+
+impl Phase {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Phase::Pending => "Pending",
+            Phase::Running => "Running",
+            Phase::Succeeded => "Succeeded",
+            Phase::Failed => "Failed",
+            Phase::Unknown => "Unknown",
+        }
+    }
+}

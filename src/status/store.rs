@@ -1,0 +1,46 @@
+//! The pods that are wanted and their status, for whoever wants to show them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use crate::pod::{Pod, PodName, PodUid, core};
+
+#[derive(Debug, Clone)]
+pub struct StoredPod {
+    pub pod: Arc<Pod>,
+    /// `None` while nothing is known of it.
+    pub status: Option<Arc<core::PodStatus>>,
+}
+
+/// Written by the sync loop alone.
+#[derive(Default)]
+pub struct Store(RwLock<BTreeMap<(PodName, PodUid), StoredPod>>);
+
+impl Store {
+    /// Adds a pod or replaces it by its new version; its status stays.
+    pub fn put(&self, pod: Arc<Pod>) {
+        let mut pods = self.0.write();
+        let key = (pod.name.clone(), pod.uid.clone());
+        match pods.get_mut(&key) {
+            Some(stored) => stored.pod = pod,
+            None => _ = pods.insert(key, StoredPod { pod, status: None }),
+        }
+    }
+
+    pub fn set_status(&self, pod: &Pod, status: Arc<core::PodStatus>) {
+        if let Some(stored) = self.0.write().get_mut(&(pod.name.clone(), pod.uid.clone())) {
+            stored.status = Some(status);
+        }
+    }
+
+    pub fn remove(&self, pod: &Pod) {
+        self.0.write().remove(&(pod.name.clone(), pod.uid.clone()));
+    }
+
+    /// All pods, by name.
+    pub fn list(&self) -> Vec<StoredPod> {
+        self.0.read().values().cloned().collect()
+    }
+}

@@ -1,0 +1,351 @@
+//! The main loop: one `select!` over everything that can happen, handed to a `SyncHandler`. It never
+//! blocks: what takes time is given to workers and lanes, which report back here.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam::channel::{Receiver, Sender, select, tick};
+
+use crate::lane::Lane;
+use crate::pleg::{self, Cache};
+use crate::pod::{Pod, PodName, PodUid, Source};
+use crate::runtime::{self, Done, Left, Paths, Target};
+use crate::source::mux::{Op, PodUpdate};
+use crate::status::Store;
+use crate::worker::{Pool, Report, Workers};
+
+/// How often pods are looked for whose time has come.
+const SYNC_TICK: Duration = Duration::from_secs(1);
+/// How often it is looked for pods that nobody wants.
+const HOUSEKEEPING: Duration = Duration::from_secs(2);
+/// How often the disk is looked at for what pods have left behind.
+const SURVEY: Duration = Duration::from_secs(60);
+/// How long jobs may take to come back when the agent ends.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// What the loop hears.
+pub struct Inputs {
+    pub updates: Receiver<PodUpdate>,
+    pub pleg: Receiver<pleg::Event>,
+    /// Lanes that are done.
+    pub lanes: Receiver<Done>,
+    /// Workers that are done.
+    pub reports: Receiver<Report>,
+    /// What was found on disk.
+    pub surveys: Receiver<Vec<Left>>,
+    /// The agent is to end.
+    pub stop: Receiver<()>,
+}
+
+/// What the loop does with it.
+pub trait SyncHandler {
+    /// Pods of a source that are new, in the order of their creation.
+    fn additions(&mut self, pods: Vec<Arc<Pod>>, now: Instant);
+    fn updates(&mut self, pods: Vec<Arc<Pod>>, now: Instant);
+    fn removes(&mut self, pods: Vec<Arc<Pod>>, now: Instant);
+    fn reconcile(&mut self, pods: Vec<Arc<Pod>>, now: Instant);
+    /// The source has been heard.
+    fn source_heard(&mut self, source: Source);
+    fn pleg(&mut self, event: pleg::Event, now: Instant);
+    fn lane_done(&mut self, done: Done);
+    fn report(&mut self, report: Report, now: Instant);
+    fn survey(&mut self, left: Vec<Left>, now: Instant);
+    /// Pods whose time has come.
+    fn syncs(&mut self, now: Instant);
+    /// Pods that nobody wants, and what they left behind.
+    fn cleanups(&mut self, now: Instant);
+    /// Gives out the jobs for which there is room.
+    fn dispatch(&mut self, now: Instant);
+    /// No job is out.
+    fn is_idle(&self) -> bool;
+}
+
+/// When the loop last turned, for health checks: it does so at least each second.
+pub struct Heartbeat {
+    start: Instant,
+    last: AtomicU64,
+}
+
+impl Default for Heartbeat {
+    fn default() -> Self {
+        Heartbeat { start: Instant::now(), last: AtomicU64::new(0) }
+    }
+}
+
+impl Heartbeat {
+    fn beat(&self, now: Instant) {
+        let millis = u64::try_from(now.duration_since(self.start).as_millis()).unwrap_or(u64::MAX);
+        self.last.store(millis, Ordering::Relaxed);
+    }
+
+    /// How long ago the loop turned.
+    pub fn age(&self, now: Instant) -> Duration {
+        let last = self.start + Duration::from_millis(self.last.load(Ordering::Relaxed));
+        now.saturating_duration_since(last)
+    }
+}
+
+/// Runs until `stop` hears something.
+pub fn run(handler: &mut dyn SyncHandler, inputs: &Inputs, heartbeat: &Heartbeat) {
+    let sync = tick(SYNC_TICK);
+    let housekeeping = tick(HOUSEKEEPING);
+    loop {
+        select! {
+            recv(inputs.updates) -> update => if let Ok(update) = update {
+                let now = Instant::now();
+                configure(handler, update, now);
+            },
+            recv(inputs.pleg) -> event => if let Ok(event) = event {
+                handler.pleg(event, Instant::now());
+            },
+            recv(inputs.lanes) -> done => if let Ok(done) = done {
+                handler.lane_done(done);
+            },
+            recv(inputs.reports) -> report => if let Ok(report) = report {
+                handler.report(report, Instant::now());
+            },
+            recv(inputs.surveys) -> left => if let Ok(left) = left {
+                handler.survey(left, Instant::now());
+            },
+            recv(sync) -> _ => handler.syncs(Instant::now()),
+            recv(housekeeping) -> _ => handler.cleanups(Instant::now()),
+            recv(inputs.stop) -> _ => break,
+        }
+        let now = Instant::now();
+        heartbeat.beat(now);
+        handler.dispatch(now);
+    }
+    // Calls that are under way come to their end, so that nothing half made is left.
+    let until = Instant::now() + FAREWELL;
+    while !handler.is_idle() {
+        match inputs.reports.recv_deadline(until) {
+            Ok(report) => handler.report(report, Instant::now()),
+            Err(_) => break,
+        }
+    }
+}
+
+fn configure(handler: &mut dyn SyncHandler, update: PodUpdate, now: Instant) {
+    let PodUpdate { source, op, mut pods } = update;
+    log::debug!("{source}: {op:?} {}", pods.iter().map(|p| p.name.to_string()).collect::<Vec<_>>().join(" "));
+    match op {
+        Op::Add => {
+            pods.sort_by(|a, b| a.meta.creation_timestamp.cmp(&b.meta.creation_timestamp));
+            handler.additions(pods, now);
+        }
+        // A graceful deletion is an update: the pod's worker sees it.
+        Op::Update | Op::Delete => handler.updates(pods, now),
+        Op::Remove => handler.removes(pods, now),
+        Op::Reconcile => handler.reconcile(pods, now),
+    }
+    handler.source_heard(source);
+}
+
+/// The handler of the agent.
+pub struct Handler {
+    workers: Workers,
+    pool: Pool,
+    cache: Arc<Cache>,
+    store: Arc<Store>,
+    /// Pods that the agent kept before it was started, for what nobody wants any more.
+    records: HashMap<PodUid, Arc<Pod>>,
+    /// Sources that have not been heard yet.
+    unheard: HashSet<Source>,
+    /// The runtime has been seen.
+    reached: bool,
+    surveys: SurveyWork,
+}
+
+/// Looks at the disk, on a lane.
+struct SurveyWork {
+    lane: Lane,
+    paths: Paths,
+    found: Sender<Vec<Left>>,
+    next: Option<Instant>,
+}
+
+impl Handler {
+    /// `sources`: those that have to be heard before anything is removed.
+    pub fn new(
+        workers: Workers,
+        pool: Pool,
+        cache: Arc<Cache>,
+        store: Arc<Store>,
+        records: Vec<Arc<Pod>>,
+        sources: HashSet<Source>,
+        (paths, found): (Paths, Sender<Vec<Left>>),
+    ) -> Handler {
+        Handler {
+            workers,
+            pool,
+            cache,
+            store,
+            records: records.into_iter().map(|pod| (pod.uid.clone(), pod)).collect(),
+            unheard: sources,
+            reached: false,
+            surveys: SurveyWork { lane: Lane::new("survey", 1), paths, found, next: None },
+        }
+    }
+
+    /// A pod with the name of one that is wanted, but another UID, has to end before that begins:
+    /// it is what ran before the agent was started, or before the manifest was changed.
+    fn orphans_of(&mut self, name: &PodName, now: Instant) {
+        for uid in self.cache.uids() {
+            if self.workers.knows(&uid) {
+                continue;
+            }
+            if let Some(target) = self.target(&uid).filter(|target| target.name() == name) {
+                self.workers.orphan(target, now);
+            }
+        }
+    }
+
+    /// A pod of the runtime that nobody wants.
+    fn target(&self, uid: &PodUid) -> Option<Target> {
+        if let Some(pod) = self.records.get(uid) {
+            return Some(Target::Known(pod.clone()));
+        }
+        let (observed, _) = self.cache.get(uid)?;
+        let of_sandbox = observed.sandboxes.first().map(|s| &s.sandbox.pod);
+        let pod = of_sandbox.or_else(|| observed.containers.first().map(|c| &c.status.container.pod))?;
+        Some(Target::Orphan { uid: uid.clone(), name: pod.name.clone() })
+    }
+
+    fn may_remove(&self) -> bool {
+        self.reached && self.unheard.is_empty()
+    }
+}
+
+impl SyncHandler for Handler {
+    fn additions(&mut self, pods: Vec<Arc<Pod>>, now: Instant) {
+        for pod in pods {
+            self.records.remove(&pod.uid);
+            self.store.put(pod.clone());
+            if self.reached {
+                self.orphans_of(&pod.name, now);
+            }
+            self.workers.want(pod, now);
+        }
+    }
+
+    fn updates(&mut self, pods: Vec<Arc<Pod>>, now: Instant) {
+        for pod in pods {
+            self.store.put(pod.clone());
+            self.workers.want(pod, now);
+        }
+    }
+
+    fn removes(&mut self, pods: Vec<Arc<Pod>>, _: Instant) {
+        for pod in pods {
+            self.store.remove(&pod);
+            self.workers.unwant(&pod.uid);
+        }
+    }
+
+    fn reconcile(&mut self, pods: Vec<Arc<Pod>>, _: Instant) {
+        for pod in pods {
+            self.store.put(pod);
+        }
+    }
+
+    fn source_heard(&mut self, source: Source) {
+        if self.unheard.remove(&source) && self.unheard.is_empty() {
+            log::debug!("all sources have been heard");
+        }
+    }
+
+    fn pleg(&mut self, event: pleg::Event, now: Instant) {
+        match event {
+            pleg::Event::Pod { uid, at } => self.workers.touch(&uid, Some(at)),
+            pleg::Event::Reachable if self.reached => self.workers.retry_failed(),
+            pleg::Event::Reachable => {
+                self.reached = true;
+                let names: Vec<_> = self.store.list().into_iter().map(|stored| stored.pod.name.clone()).collect();
+                for name in names {
+                    self.orphans_of(&name, now);
+                }
+            }
+        }
+    }
+
+    fn lane_done(&mut self, done: Done) {
+        self.workers.lane_done(done);
+    }
+
+    fn report(&mut self, report: Report, now: Instant) {
+        self.pool.take_back(&report);
+        let uid = report.uid.clone();
+        if let (Some(status), Some(pod)) = (&report.status, self.workers.pod(&uid)) {
+            self.store.set_status(pod, Arc::new(status.clone()));
+        }
+        let finished = self.workers.report(report, now);
+        if let Some(failed) = finished.failed {
+            let name = self.workers.name(&uid).map(ToString::to_string).unwrap_or_default();
+            match failed.unreachable {
+                // The PLEG tells it once for all pods.
+                true => log::debug!("{name}: {}", failed.message),
+                false => log::warn!("{name}: {}", failed.message),
+            }
+        }
+        if finished.gone {
+            self.records.remove(&uid);
+        }
+        if let Some(pod) = finished.again {
+            self.workers.want(pod, now);
+        }
+    }
+
+    fn survey(&mut self, left: Vec<Left>, now: Instant) {
+        if !self.may_remove() {
+            return;
+        }
+        for Left { uid, name } in left {
+            if self.workers.knows(&uid) {
+                continue;
+            }
+            let named = name.map(|name| Target::Orphan { uid: uid.clone(), name });
+            let target = self.target(&uid).or(named);
+            // A directory that says nothing of its pod: the UID stands for the name.
+            let target = target.unwrap_or_else(|| Target::Orphan { name: PodName::new("", uid.as_str()), uid });
+            self.workers.orphan(target, now);
+        }
+    }
+
+    fn syncs(&mut self, now: Instant) {
+        self.workers.tick(now);
+    }
+
+    fn cleanups(&mut self, now: Instant) {
+        if !self.may_remove() {
+            return;
+        }
+        for uid in self.cache.uids() {
+            if self.workers.knows(&uid) {
+                continue;
+            }
+            if let Some(target) = self.target(&uid) {
+                log::info!("{}: nobody wants it, stopping it", target.name());
+                self.workers.orphan(target, now);
+            }
+        }
+        if self.surveys.next.is_none_or(|next| next <= now) {
+            self.surveys.next = Some(now + SURVEY);
+            let (paths, found) = (self.surveys.paths.clone(), self.surveys.found.clone());
+            // With the loop gone nobody waits for it.
+            self.surveys.lane.submit(move || _ = found.send(runtime::survey(&paths)));
+        }
+    }
+
+    fn dispatch(&mut self, now: Instant) {
+        while self.reached && self.pool.has_room() {
+            let Some(job) = self.workers.next(self.pool.has_room_for_endings(), now) else { return };
+            self.pool.give(job);
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.pool.is_idle()
+    }
+}
