@@ -4,4 +4,5 @@
 
 pub mod cri;
 pub mod pod;
+pub mod source;
 pub mod yaml;
