@@ -2,6 +2,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod config;
 pub mod cri;
 pub mod pod;
 pub mod yaml;
