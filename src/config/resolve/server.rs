@@ -1,0 +1,120 @@
+//! What the agent serves, to whom, and how it ends when the machine does.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use super::optional_path;
+use crate::config::check::Check;
+use crate::config::duration::GoDuration;
+use crate::config::flags::Flags;
+use crate::config::kubelet::KubeletConfiguration;
+use crate::config::{Authorization, Certificate, Server, Shutdown, Tls, TlsVersion};
+
+pub(super) fn server(k: &KubeletConfiguration, flags: &Flags, root_dir: &Path, check: &mut Check) -> Server {
+    let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let address = match k.address.as_str() {
+        "" => Some(loopback),
+        text => check.ip("address", text),
+    };
+    let healthz_address = check.ip("healthzBindAddress", &k.healthz_bind_address).unwrap_or(loopback);
+    let healthz_port = check.port_or_zero("healthzPort", k.healthz_port);
+    let read_only_port = check.port_or_zero("readOnlyPort", k.read_only_port);
+    let port = check.within("port", k.port, 1..=65535);
+    let webhook = &k.authentication.webhook;
+    let ttl = check.period("authentication.webhook.cacheTTL", webhook.cache_ttl);
+    Server {
+        enabled: k.enable_server,
+        address: address.unwrap_or(loopback),
+        port: u16::try_from(port).unwrap_or_default(),
+        read_only_port: (read_only_port != 0).then_some(read_only_port),
+        healthz: (healthz_port != 0).then(|| SocketAddr::new(healthz_address, healthz_port)),
+        tls: tls(k, flags, root_dir, check),
+        anonymous: k.authentication.anonymous.enabled,
+        client_ca_file: check.path("authentication.x509.clientCAFile", &k.authentication.x509.client_ca_file),
+        token_webhook: webhook.enabled.then_some(ttl),
+        authorization: authorization(k, check),
+        debugging_handlers: k.enable_debugging_handlers,
+        system_log_handler: k.enable_system_log_handler,
+    }
+}
+
+fn tls(k: &KubeletConfiguration, flags: &Flags, root_dir: &Path, check: &mut Check) -> Tls {
+    let cert_file = check.path("tlsCertFile", &k.tls_cert_file);
+    let key_file = check.path("tlsPrivateKeyFile", &k.tls_private_key_file);
+    let certificate = match (cert_file, key_file) {
+        (Some(cert_file), Some(key_file)) => Some(Certificate { cert_file, key_file }),
+        (None, None) => None,
+        (Some(_), None) => {
+            check.fault("tlsCertFile", "needs tlsPrivateKeyFile to be set");
+            None
+        }
+        (None, Some(_)) => {
+            check.fault("tlsPrivateKeyFile", "needs tlsCertFile to be set");
+            None
+        }
+    };
+    let versions = [
+        ("", TlsVersion::Default),
+        ("VersionTLS10", TlsVersion::Tls10),
+        ("VersionTLS11", TlsVersion::Tls11),
+        ("VersionTLS12", TlsVersion::Tls12),
+        ("VersionTLS13", TlsVersion::Tls13),
+    ];
+    Tls {
+        certificate,
+        cert_dir: optional_path(&flags.own.cert_dir).unwrap_or_else(|| root_dir.join("pki")),
+        cipher_suites: k.tls_cipher_suites.clone(),
+        min_version: check.one_of("tlsMinVersion", &k.tls_min_version, &versions, TlsVersion::Default),
+        bootstrap: k.server_tls_bootstrap,
+        rotate_client: k.rotate_certificates,
+    }
+}
+
+fn authorization(k: &KubeletConfiguration, check: &mut Check) -> Authorization {
+    let ttls = &k.authorization.webhook;
+    let webhook = Authorization::Webhook {
+        authorized_ttl: check.period("authorization.webhook.cacheAuthorizedTTL", ttls.cache_authorized_ttl),
+        unauthorized_ttl: check.period("authorization.webhook.cacheUnauthorizedTTL", ttls.cache_unauthorized_ttl),
+    };
+    let modes = [("AlwaysAllow", Authorization::AlwaysAllow), ("Webhook", webhook)];
+    check.one_of("authorization.mode", &k.authorization.mode, &modes, webhook)
+}
+
+pub(super) fn shutdown(k: &KubeletConfiguration, check: &mut Check) -> Shutdown {
+    let mut whole_seconds = |field: &str, value: GoDuration| {
+        if value > GoDuration::ZERO && value < GoDuration::from_secs(1) {
+            check.fault(field, format!("must be 0s, or 1s or more, not {value}"));
+        }
+        check.period(field, value)
+    };
+    let total = whole_seconds("shutdownGracePeriod", k.shutdown_grace_period);
+    let critical = whole_seconds("shutdownGracePeriodCriticalPods", k.shutdown_grace_period_critical_pods);
+    if critical > total {
+        let (critical, total) = (k.shutdown_grace_period_critical_pods, k.shutdown_grace_period);
+        let message = format!("must be no more than shutdownGracePeriod, {total}, not {critical}");
+        check.fault("shutdownGracePeriodCriticalPods", message);
+    }
+    let list = &k.shutdown_grace_period_by_pod_priority;
+    if list.is_empty() {
+        return match total.is_zero() {
+            true => Shutdown::Off,
+            false => Shutdown::Graceful { total, critical },
+        };
+    }
+    if !total.is_zero() || !critical.is_zero() {
+        check.fault("shutdownGracePeriodByPodPriority", "can't be used with shutdownGracePeriod");
+    }
+    let mut by_priority = Vec::new();
+    for (i, entry) in list.iter().enumerate() {
+        match u64::try_from(entry.shutdown_grace_period_seconds) {
+            Ok(secs) => by_priority.push((entry.priority, Duration::from_secs(secs))),
+            Err(_) => check.fault(
+                &format!("shutdownGracePeriodByPodPriority[{i}].shutdownGracePeriodSeconds"),
+                format!("must be 0 or more, not {}", entry.shutdown_grace_period_seconds),
+            ),
+        }
+    }
+    by_priority.sort_by_key(|(priority, _)| *priority);
+    Shutdown::ByPriority(by_priority)
+}
