@@ -34,7 +34,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         _ => {
             match command.is_empty() {
                 true => eprint!("{USAGE}"),
-                false => eprintln!("cleat: no command {}; see cleat --help", command.display()),
+                false => eprintln!("cleat: no command {}; see cleat --help", command.to_string_lossy()),
             }
             ExitCode::from(2)
         }

@@ -110,9 +110,9 @@ impl Drop for Counted {
 fn connection(mut stream: TcpStream, handler: &Handler) -> io::Result<()> {
     stream.set_write_timeout(Some(TIMEOUT))?;
     let (response, head_only) = match read_head(&mut stream)? {
-        Head::Get(request) => (handler(&request), false),
-        Head::Head(request) => (handler(&request), true),
-        Head::Refused(status, why) => (Response::text(status, format!("{why}\n")), false),
+        Asked::Get(request) => (handler(&request), false),
+        Asked::Head(request) => (handler(&request), true),
+        Asked::Refused(status, why) => (Response::text(status, format!("{why}\n")), false),
     };
     let head = format!(
         "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
@@ -128,13 +128,13 @@ fn connection(mut stream: TcpStream, handler: &Handler) -> io::Result<()> {
     stream.flush()
 }
 
-enum Head {
+enum Asked {
     Get(Request),
     Head(Request),
     Refused(u16, &'static str),
 }
 
-fn read_head(stream: &mut impl ReadWithin) -> io::Result<Head> {
+fn read_head(stream: &mut impl ReadWithin) -> io::Result<Asked> {
     let until = Instant::now() + TIMEOUT;
     let mut buffer = Vec::with_capacity(1024);
     loop {
@@ -148,7 +148,7 @@ fn read_head(stream: &mut impl ReadWithin) -> io::Result<Head> {
             return Ok(head);
         }
         if buffer.len() > MAX_HEAD {
-            return Ok(Head::Refused(431, "the request's head is too long"));
+            return Ok(Asked::Refused(431, "the request's head is too long"));
         }
     }
 }
@@ -170,22 +170,22 @@ impl ReadWithin for TcpStream {
 }
 
 /// `None` while the head isn't whole.
-fn parse(bytes: &[u8]) -> Option<Head> {
+fn parse(bytes: &[u8]) -> Option<Asked> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(bytes) {
         Ok(httparse::Status::Partial) => return None,
         Ok(httparse::Status::Complete(_)) => {}
-        Err(httparse::Error::TooManyHeaders) => return Some(Head::Refused(431, "too many headers")),
-        Err(_) => return Some(Head::Refused(400, "no HTTP request")),
+        Err(httparse::Error::TooManyHeaders) => return Some(Asked::Refused(431, "too many headers")),
+        Err(_) => return Some(Asked::Refused(400, "no HTTP request")),
     }
     let target = request.path.unwrap_or_default();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let parsed = Request { path: path.to_owned(), query: query.to_owned() };
     Some(match request.method {
-        Some("GET") => Head::Get(parsed),
-        Some("HEAD") => Head::Head(parsed),
-        _ => Head::Refused(405, "only GET and HEAD"),
+        Some("GET") => Asked::Get(parsed),
+        Some("HEAD") => Asked::Head(parsed),
+        _ => Asked::Refused(405, "only GET and HEAD"),
     })
 }
 

@@ -1,1 +1,224 @@
+use super::generate::{Facts, generate, is_terminal};
+use super::*;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
 
+use jiff::Timestamp;
+
+use crate::cri::{
+    Container, ContainerId, ContainerState, ContainerStatus, Notes, PodRef, Sandbox, SandboxId, SandboxStatus,
+    UnixNanos,
+};
+use crate::pleg::{Observed, ObservedContainer};
+use crate::pod::{Pod, PodName, PodUid, Source, core};
+
+fn container(name: &str) -> core::Container {
+    core::Container { name: name.to_owned(), image: Some("i".to_owned()), ..Default::default() }
+}
+
+/// `init sidecar! | main main`.
+fn pod(policy: &str, containers: &str) -> Pod {
+    let (init, main) = containers.split_once('|').unwrap_or(("", containers));
+    let init = init.split_whitespace().map(|word| core::Container {
+        restart_policy: word.ends_with('!').then(|| "Always".to_owned()),
+        ..container(word.trim_end_matches('!'))
+    });
+    Pod {
+        uid: PodUid::new("u"),
+        name: PodName::new("ns", "p"),
+        source: Source::File,
+        origin: "/m/p.yaml".into(),
+        meta: Default::default(),
+        spec: core::PodSpec {
+            restart_policy: Some(policy.to_owned()),
+            init_containers: Some(init.collect()),
+            containers: main.split_whitespace().map(container).collect(),
+            ..Default::default()
+        },
+    }
+}
+
+/// Containers, the newest first: `main=run`, `main=0` (exit code), `main=new`, `main=lost`.
+fn observed(text: &str) -> Observed {
+    let reference = PodRef { uid: PodUid::new("u"), name: PodName::new("ns", "p") };
+    let sandbox = Sandbox {
+        id: SandboxId::new("s"),
+        pod: reference.clone(),
+        attempt: 0,
+        ready: true,
+        created_at: UnixNanos(5_000_000_000),
+    };
+    let mut observed = Observed::empty(Instant::now());
+    observed.sandboxes.push(SandboxStatus { sandbox, ips: vec!["10.0.0.1".to_owned()], host_network: false });
+    for (i, word) in text.split_whitespace().enumerate() {
+        let (name, state) = word.split_once('=').expect("NAME=STATE");
+        let (state, exit_code) = match state {
+            "run" => (ContainerState::Running, 0),
+            "new" => (ContainerState::Created, 0),
+            "lost" => (ContainerState::Unknown, 0),
+            code => (ContainerState::Exited, code.parse().expect("an exit code")),
+        };
+        let container = Container {
+            id: ContainerId::new(format!("{name}{i}")),
+            sandbox: SandboxId::new("s"),
+            pod: reference.clone(),
+            name: name.into(),
+            attempt: 2,
+            state,
+            created_at: UnixNanos(1),
+            notes: Arc::new(Notes { restart_count: 2, ..Notes::default() }),
+        };
+        observed.containers.push(ObservedContainer {
+            status: ContainerStatus {
+                container,
+                started_at: UnixNanos(1_000_000_000),
+                finished_at: UnixNanos(2_000_000_000),
+                exit_code,
+                reason: String::new(),
+                message: String::new(),
+                image: "i:1".to_owned(),
+                image_ref: "i@sha256:1".to_owned(),
+                log_path: String::new(),
+            },
+            exited_seen: None,
+        });
+    }
+    observed
+}
+
+fn status_with(
+    pod: &Pod,
+    observed: &Observed,
+    edit: impl FnOnce(&mut HashMap<String, Waiting>, &mut HashSet<ContainerId>),
+    before: Option<&core::PodStatus>,
+    second: i64,
+) -> core::PodStatus {
+    let (mut waiting, mut not_ready) = (HashMap::new(), HashSet::new());
+    edit(&mut waiting, &mut not_ready);
+    generate(&Facts {
+        pod,
+        observed,
+        runtime: "containerd",
+        waiting: &waiting,
+        not_ready: &not_ready,
+        not_started: &HashSet::new(),
+        host_ips: &["192.0.2.10".to_owned()],
+        before,
+        now: Timestamp::from_second(second).expect("in range"),
+    })
+}
+
+fn status(policy: &str, containers: &str, seen: &str) -> core::PodStatus {
+    status_with(&pod(policy, containers), &observed(seen), |_, _| {}, None, 100)
+}
+
+fn condition<'a>(status: &'a core::PodStatus, kind: &str) -> &'a core::PodCondition {
+    status.conditions.iter().flatten().find(|c| c.type_ == kind).expect("is there")
+}
+
+#[test]
+fn phases() {
+    let table = [
+        ("Always", "m", "", "Pending"),
+        ("Always", "m", "m=new", "Pending"),
+        ("Always", "m", "m=run", "Running"),
+        ("Always", "m n", "m=run", "Pending"),
+        ("Always", "m n", "m=run n=1", "Running"),
+        ("Always", "m", "m=0", "Running"),
+        ("OnFailure", "m", "m=0", "Succeeded"),
+        ("OnFailure", "m", "m=1", "Running"),
+        ("OnFailure", "m n", "m=0 n=1", "Running"),
+        ("Never", "m", "m=0", "Succeeded"),
+        ("Never", "m", "m=1", "Failed"),
+        ("Never", "m n", "m=0 n=1", "Failed"),
+        ("Never", "m n", "m=0 n=run", "Running"),
+        ("Always", "i | m", "", "Pending"),
+        ("Always", "i | m", "i=run", "Pending"),
+        ("Always", "i | m", "i=1", "Pending"),
+        ("Never", "i | m", "i=1", "Failed"),
+        ("Always", "i | m", "i=0", "Pending"),
+        ("Always", "i | m", "m=run i=0", "Running"),
+        ("Always", "i | m", "m=run", "Running"),
+        ("Never", "i | m", "m=0 i=0", "Succeeded"),
+        ("Always", "s! | m", "s=run", "Pending"),
+        ("Always", "s! | m", "m=run s=run", "Running"),
+        ("Never", "s! | m", "m=0 s=run", "Succeeded"),
+        ("Never", "s! | m", "m=0 s=137", "Succeeded"),
+        ("Always", "m", "m=lost", "Running"),
+    ];
+    for (policy, containers, seen, want) in table {
+        let status = status(policy, containers, seen);
+        assert_eq!(status.phase.as_deref(), Some(want), "{policy} {containers} with {seen:?}");
+        assert_eq!(is_terminal(&status), want == "Succeeded" || want == "Failed");
+    }
+}
+
+#[test]
+fn a_running_container() {
+    let status = status("Always", "m", "m=run m=3");
+    let container = &status.container_statuses.as_ref().expect("is there")[0];
+    assert_eq!(container.container_id.as_deref(), Some("containerd://m0"));
+    assert_eq!((container.image.as_str(), container.image_id.as_str()), ("i:1", "i@sha256:1"));
+    assert_eq!((container.ready, container.started, container.restart_count), (true, Some(true), 2));
+    let last = container.last_state.as_ref().and_then(|s| s.terminated.as_ref()).expect("it had ended");
+    assert_eq!((last.exit_code, last.reason.as_deref()), (3, Some("Error")));
+    assert_eq!(last.container_id.as_deref(), Some("containerd://m1"));
+    assert_eq!(last.finished_at.as_ref().map(|t| t.0.as_second()), Some(2));
+    assert_eq!(status.pod_ip.as_deref(), Some("10.0.0.1"));
+    assert_eq!(status.host_ip.as_deref(), Some("192.0.2.10"));
+    assert_eq!(status.start_time.as_ref().map(|t| t.0.as_second()), Some(5), "when its sandbox was made");
+}
+
+#[test]
+fn a_container_that_waits() {
+    let reason = |s: &core::PodStatus| {
+        let state = s.container_statuses.as_ref().expect("is there")[0].state.clone().expect("is there");
+        state.waiting.and_then(|w| w.reason).unwrap_or_default()
+    };
+    assert_eq!(reason(&status("Always", "m", "")), "ContainerCreating");
+    assert_eq!(reason(&status("Always", "i | m", "")), "PodInitializing");
+    let crash = |w: &mut HashMap<String, Waiting>, _: &mut HashSet<ContainerId>| {
+        w.insert("m".to_owned(), Waiting { reason: "CrashLoopBackOff", message: "back-off".to_owned() });
+    };
+    let waits = status_with(&pod("Always", "m"), &observed("m=3"), crash, None, 1);
+    assert_eq!(reason(&waits), "CrashLoopBackOff");
+    let container = &waits.container_statuses.as_ref().expect("is there")[0];
+    let last = container.last_state.as_ref().and_then(|s| s.terminated.as_ref());
+    assert_eq!(last.map(|t| t.exit_code), Some(3), "how it ended is still told");
+    assert_eq!(waits.phase.as_deref(), Some("Running"));
+    let runs = status_with(&pod("Always", "m"), &observed("m=run"), crash, None, 1);
+    assert_eq!(reason(&runs), "", "one that runs doesn't wait");
+}
+
+#[test]
+fn conditions_and_when_they_changed() {
+    let p = pod("Always", "m n");
+    let unready = |_: &mut HashMap<String, Waiting>, not_ready: &mut HashSet<ContainerId>| {
+        not_ready.insert(ContainerId::new("n1"));
+    };
+    let first = status_with(&p, &observed("m=run n=run"), unready, None, 10);
+    for (kind, want, reason) in [
+        ("PodScheduled", "True", None),
+        ("Initialized", "True", None),
+        ("PodReadyToStartContainers", "True", None),
+        ("ContainersReady", "False", Some("ContainersNotReady")),
+        ("Ready", "False", Some("ContainersNotReady")),
+    ] {
+        let c = condition(&first, kind);
+        assert_eq!((c.status.as_str(), c.reason.as_deref()), (want, reason), "{kind}");
+    }
+    assert_eq!(condition(&first, "Ready").message.as_deref(), Some("containers with unready status: [n]"));
+    let then = status_with(&p, &observed("m=run n=run"), |_, _| {}, Some(&first), 20);
+    let since = |kind| condition(&then, kind).last_transition_time.as_ref().map(|t| t.0.as_second());
+    assert_eq!(since("Ready"), Some(20));
+    assert_eq!(since("PodScheduled"), Some(10));
+
+    let waiting = status("Always", "i j | m", "i=0 j=run");
+    let c = condition(&waiting, "Initialized");
+    assert_eq!(c.message.as_deref(), Some("containers with incomplete status: [j]"));
+    let done = status("Never", "i | m", "m=0 i=0");
+    assert_eq!(condition(&done, "Initialized").reason.as_deref(), Some("PodCompleted"));
+    assert_eq!(condition(&done, "Ready").reason.as_deref(), Some("PodCompleted"));
+    assert_eq!(condition(&status("Never", "m", "m=1"), "Ready").reason.as_deref(), Some("PodFailed"));
+}

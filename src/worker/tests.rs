@@ -155,7 +155,7 @@ fn kubernetes_104648_remove_and_re_add_ends_with_the_pod_running() {
     // Gives out a job and carries it out; false when there is none.
     let mut step = |b: &mut Bench| {
         b.jobs();
-        let Some(job) = b.out.get("a") else { return None };
+        let job = b.out.get("a")?;
         running = matches!(job.kind, Kind::Sync { .. });
         if let Some(again) = b.done("a", if running { Next::Rest } else { Next::Terminal }).again {
             b.workers.want(again, b.now);

@@ -8,8 +8,11 @@ mod tests;
 pub mod validate;
 
 use crate::pod::identity::{self, Origin};
-use crate::pod::{Pod, PodUid, core};
+use crate::pod::{Pod, PodUid, core, labels};
 use crate::yaml::{self, Node, Problem, Value};
+
+/// What a pod's name may have.
+const MAX_NAME: usize = 253;
 
 /// What a manifest holds.
 #[derive(Debug, Default, PartialEq)]
@@ -90,6 +93,10 @@ impl Manifest {
         self.warnings.extend(decoded.unknown.into_iter().map(placed));
         let mut object = decoded.value;
         object.status = None;
+        // A mirror pod that was copied from a cluster is a plain pod here.
+        if let Some(annotations) = &mut object.metadata.annotations {
+            annotations.remove(labels::CONFIG_MIRROR);
+        }
         let uid = match object.metadata.uid.take().filter(|uid| !uid.is_empty()) {
             Some(uid) => match PodUid::checked(&uid) {
                 Some(uid) => uid,
@@ -103,10 +110,17 @@ impl Manifest {
         defaults::set_defaults(&mut object);
         let mut problems = validate::validate_pod(&object);
         problems.extend(validate::validate_static(&object));
-        if problems.is_empty() {
-            self.pods.push(identity::static_pod(object, uid, origin));
+        let pod = identity::static_pod(object, uid, origin);
+        if pod.name.name.len() > MAX_NAME {
+            let message = format!("Too long: with the node's name it may have {MAX_NAME} characters");
+            problems.push(Problem::new(0, "metadata.name", message));
         }
-        self.problems.extend(problems.into_iter().map(placed));
+        if problems.is_empty() {
+            self.pods.push(pod);
+        }
+        let mut problems: Vec<_> = problems.into_iter().map(placed).collect();
+        problems.sort_by_key(|p| p.line);
+        self.problems.extend(problems);
     }
 }
 
