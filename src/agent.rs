@@ -26,6 +26,8 @@ use crate::worker::{Pool, Workers};
 
 /// Stops at the same time; each waits for a container's end, which is cheap.
 const STOPS: usize = 128;
+/// Hooks that run at the same time.
+const HOOKS: usize = 64;
 /// Pulls at the same time, when the configuration sets no limit.
 const PULLS: usize = 16;
 /// What waits in a channel before its sender has to.
@@ -79,6 +81,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
         health: health.clone(),
         node: Node { paths: paths.clone(), ips: crate::node::addresses(&config.node_ips) },
         stops: Lane::new("stop", STOPS),
+        hooks: Lane::new("hook", HOOKS),
         pulls: Lane::new("pull", config.image.max_parallel_pulls.unwrap_or(PULLS)),
         done: lane_done,
     });
@@ -96,7 +99,8 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let mut wakers = Vec::new();
     if let Some(path) = &config.static_pod_path {
         sources.insert(Source::File);
-        let ran_before = records.iter().filter(|pod| pod.source == Source::File).cloned().collect();
+        let of_files = records.iter().filter(|known| known.pod.source == Source::File);
+        let ran_before = of_files.map(|known| known.pod.clone()).collect();
         let channel = Channel::new(Source::File, update);
         let source = FileSource::new(path, &config.node_name, config.file_check_frequency, ran_before, channel);
         wakers.push(file::spawn(source).map_err(Error::start("the file source"))?);

@@ -11,7 +11,7 @@ use crossbeam::channel::{Receiver, Sender, select, tick};
 use crate::lane::Lane;
 use crate::pleg::{self, Cache};
 use crate::pod::{Pod, PodName, PodUid, Source};
-use crate::runtime::{self, Done, Left, Paths, Target};
+use crate::runtime::{self, Done, Known, Left, Paths, Target};
 use crate::source::mux::{Op, PodUpdate};
 use crate::status::Store;
 use crate::worker::{Pool, Report, Workers};
@@ -150,7 +150,7 @@ pub struct Handler {
     cache: Arc<Cache>,
     store: Arc<Store>,
     /// Pods that the agent kept before it was started, for what nobody wants any more.
-    records: HashMap<PodUid, Arc<Pod>>,
+    records: HashMap<PodUid, Known>,
     /// Sources that have not been heard yet.
     unheard: HashSet<Source>,
     /// The runtime has been seen.
@@ -173,7 +173,7 @@ impl Handler {
         pool: Pool,
         cache: Arc<Cache>,
         store: Arc<Store>,
-        records: Vec<Arc<Pod>>,
+        records: Vec<Known>,
         sources: HashSet<Source>,
         (paths, found): (Paths, Sender<Vec<Left>>),
     ) -> Handler {
@@ -182,7 +182,7 @@ impl Handler {
             pool,
             cache,
             store,
-            records: records.into_iter().map(|pod| (pod.uid.clone(), pod)).collect(),
+            records: records.into_iter().map(|known| (known.pod.uid.clone(), known)).collect(),
             unheard: sources,
             reached: false,
             surveys: SurveyWork { lane: Lane::new("survey", 1), paths, found, next: None },
@@ -204,8 +204,8 @@ impl Handler {
 
     /// A pod of the runtime that nobody wants.
     fn target(&self, uid: &PodUid) -> Option<Target> {
-        if let Some(pod) = self.records.get(uid) {
-            return Some(Target::Known(pod.clone()));
+        if let Some(known) = self.records.get(uid) {
+            return Some(Target::Known(known.pod.clone()));
         }
         let (observed, _) = self.cache.get(uid)?;
         let of_sandbox = observed.sandboxes.first().map(|s| &s.sandbox.pod);
@@ -221,12 +221,18 @@ impl Handler {
 impl SyncHandler for Handler {
     fn additions(&mut self, pods: Vec<Arc<Pod>>, now: Instant) {
         for pod in pods {
-            self.records.remove(&pod.uid);
+            let known = self.records.remove(&pod.uid);
             self.store.put(pod.clone());
+            if let Some(status) = known.as_ref().and_then(|known| known.status.clone()) {
+                self.store.set_status(&pod, status);
+            }
             if self.reached {
                 self.orphans_of(&pod.name, now);
             }
-            self.workers.want(pod, now);
+            match known {
+                Some(known) => self.workers.want_again(pod, known, now),
+                None => self.workers.want(pod, now),
+            }
         }
     }
 

@@ -11,8 +11,8 @@ use protobuf::MessageField;
 
 use super::proto::runtime_services::{ImageServiceClient, RuntimeServiceClient};
 use super::{
-    Auth, Condition, Container, ContainerId, ContainerStatus, Cri, Error, Events, Image, Result, Sandbox, SandboxId,
-    SandboxStatus, Version, api, convert,
+    Auth, Condition, Container, ContainerId, ContainerStatus, Cri, Error, Events, ExecOutput, Image, Result, Sandbox,
+    SandboxId, SandboxStatus, Version, api, convert,
 };
 use crate::pod::{PodUid, labels};
 
@@ -62,6 +62,11 @@ macro_rules! call {
     ($service:expr, $method:ident, $name:literal, $request:expr, $options:expr) => {
         $service.$method(&$request, $options).map_err(|e| Error::new($name, e))
     };
+}
+
+/// Rounded up: the runtime counts in seconds, and a part of one is not nothing.
+fn whole_seconds(time: Duration) -> i64 {
+    i64::try_from(time.as_millis().div_ceil(1000)).unwrap_or(i64::MAX)
 }
 
 fn pod_selector(pod: Option<&PodUid>) -> HashMap<String, String> {
@@ -156,9 +161,11 @@ impl Cri for Client {
     }
 
     fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<()> {
-        let seconds = i64::try_from(grace.as_secs()).unwrap_or(i64::MAX);
-        let request =
-            api::StopContainerRequest { container_id: id.to_string(), timeout: seconds, ..Default::default() };
+        let request = api::StopContainerRequest {
+            container_id: id.to_string(),
+            timeout: whole_seconds(grace),
+            ..Default::default()
+        };
         let options = CallOption::default().timeout(grace.saturating_add(self.timeout));
         found(call!(self.runtime, stop_container, "StopContainer", request, options)).map(drop)
     }
@@ -188,6 +195,22 @@ impl Cri for Client {
     fn reopen_container_log(&self, id: &ContainerId) -> Result<()> {
         let request = api::ReopenContainerLogRequest { container_id: id.to_string(), ..Default::default() };
         call!(self.runtime, reopen_container_log, "ReopenContainerLog", request, self.options()).map(drop)
+    }
+
+    fn exec_sync(&self, id: &ContainerId, command: &[String], timeout: Duration) -> Result<ExecOutput> {
+        let request = api::ExecSyncRequest {
+            container_id: id.to_string(),
+            cmd: command.to_vec(),
+            timeout: whole_seconds(timeout),
+            ..Default::default()
+        };
+        // Without a limit the command may take as long as it likes.
+        let options = match timeout.is_zero() {
+            true => CallOption::default(),
+            false => CallOption::default().timeout(timeout.saturating_add(self.timeout)),
+        };
+        let answer = call!(self.runtime, exec_sync, "ExecSync", request, options)?;
+        Ok(ExecOutput { stdout: answer.stdout, stderr: answer.stderr, exit_code: answer.exit_code })
     }
 
     fn container_events(&self) -> Result<Events> {

@@ -53,6 +53,7 @@ fn notes(annotations: &Map) -> Arc<Notes> {
         restart_count: text(labels::CONTAINER_RESTART_COUNT).parse().unwrap_or(0),
         termination_message_path: text(labels::CONTAINER_TERMINATION_MESSAGE_PATH),
         termination_message_policy: text(labels::CONTAINER_TERMINATION_MESSAGE_POLICY),
+        pre_stop: text(labels::CONTAINER_PRE_STOP_HANDLER),
         grace_period: text(labels::POD_TERMINATION_GRACE_PERIOD).parse().ok(),
     })
 }

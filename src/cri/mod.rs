@@ -138,6 +138,8 @@ pub struct Notes {
     /// Path of the termination message inside the container.
     pub termination_message_path: String,
     pub termination_message_policy: String,
+    /// The container's preStop hook, as JSON; empty without one.
+    pub pre_stop: String,
     /// The pod's grace period in seconds.
     pub grace_period: Option<i64>,
 }
@@ -175,6 +177,14 @@ pub struct Image {
 pub enum ImageUser {
     Uid(i64),
     Name(String),
+}
+
+/// What a command in a container gave.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ExecOutput {
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+    pub exit_code: i32,
 }
 
 /// Something happened to a container or sandbox of this pod.
@@ -216,6 +226,9 @@ pub trait Cri: Send + Sync {
     /// More about a container of the list; `None` when it is gone.
     fn container_status(&self, container: &Container) -> Result<Option<ContainerStatus>>;
     fn reopen_container_log(&self, id: &ContainerId) -> Result<()>;
+    /// Runs a command in a container and waits for its end. After `timeout` the runtime kills it and
+    /// the call fails with [`Code::DeadlineExceeded`]; zero is no limit.
+    fn exec_sync(&self, id: &ContainerId, command: &[String], timeout: Duration) -> Result<ExecOutput>;
     fn container_events(&self) -> Result<Events>;
 
     /// `None` when the image is not there.

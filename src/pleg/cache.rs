@@ -39,6 +39,11 @@ impl ObservedContainer {
         self.status.container.state
     }
 
+    /// It runs, or might.
+    pub fn is_alive(&self) -> bool {
+        matches!(self.state(), ContainerState::Running | ContainerState::Unknown)
+    }
+
     pub fn is_running(&self) -> bool {
         self.state() == ContainerState::Running
     }

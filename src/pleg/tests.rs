@@ -2,8 +2,8 @@ use crossbeam::channel::unbounded;
 
 use super::*;
 use crate::cri::{
-    Auth, Condition, ContainerId, ContainerState, ContainerStatus, Error, Events, Image, Notes, PodRef, SandboxId,
-    SandboxStatus, UnixNanos, api,
+    Auth, Condition, ContainerId, ContainerState, ContainerStatus, Error, Events, ExecOutput, Image, Notes, PodRef,
+    SandboxId, SandboxStatus, UnixNanos, api,
 };
 use crate::pod::PodName;
 
@@ -116,6 +116,9 @@ impl Cri for Script {
         unreachable!("the PLEG only looks")
     }
     fn reopen_container_log(&self, _: &ContainerId) -> cri::Result<()> {
+        unreachable!("the PLEG only looks")
+    }
+    fn exec_sync(&self, _: &ContainerId, _: &[String], _: Duration) -> cri::Result<ExecOutput> {
         unreachable!("the PLEG only looks")
     }
     fn image_status(&self, _: &str) -> cri::Result<Option<Image>> {

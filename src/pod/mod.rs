@@ -6,6 +6,7 @@ pub mod env;
 pub mod identity;
 pub mod labels;
 pub mod quantity;
+pub mod restart;
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -128,13 +129,19 @@ pub enum RestartPolicy {
     Never,
 }
 
-impl Pod {
-    pub fn restart_policy(&self) -> RestartPolicy {
-        match self.spec.restart_policy.as_deref() {
-            Some("Never") => RestartPolicy::Never,
-            Some("OnFailure") => RestartPolicy::OnFailure,
+impl RestartPolicy {
+    fn of(text: &str) -> RestartPolicy {
+        match text {
+            "Never" => RestartPolicy::Never,
+            "OnFailure" => RestartPolicy::OnFailure,
             _ => RestartPolicy::Always,
         }
+    }
+}
+
+impl Pod {
+    pub fn restart_policy(&self) -> RestartPolicy {
+        self.spec.restart_policy.as_deref().map_or(RestartPolicy::Always, RestartPolicy::of)
     }
 
     pub fn host_network(&self) -> bool {

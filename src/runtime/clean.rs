@@ -10,7 +10,7 @@ use super::memory::Memory;
 use super::{Paths, Runtime, paths};
 use crate::cri::{self, ContainerState};
 use crate::pleg::{Observed, ObservedContainer};
-use crate::pod::{PodName, PodUid};
+use crate::pod::{Pod, PodName, PodUid};
 
 /// A pod of which something is on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -23,30 +23,37 @@ pub struct Left {
 impl Runtime {
     /// Of each name the newest dead container stays, for its logs and its exit; of the sandboxes the
     /// newest, and those with a container. What can't be removed now is so at the next sync.
-    pub(super) fn clean(&self, pod: &PodName, memory: &mut Memory, observed: &Observed) {
+    pub(super) fn clean(&self, pod: &Pod, memory: &mut Memory, observed: &Observed) {
         let (containers, sandboxes) = superseded(observed);
         for container in containers {
             memory.acted = Some(Instant::now());
-            if let Err(e) = self.remove_container(pod, container) {
-                log::warn!("{pod}: removing a dead container: {e}");
+            if let Err(e) = self.remove_container(&pod.uid, &pod.name, container) {
+                log::warn!("{}: removing a dead container: {e}", pod.name);
             }
         }
         for sandbox in sandboxes {
             memory.acted = Some(Instant::now());
             let removed = self.cri.stop_pod_sandbox(sandbox).and_then(|()| self.cri.remove_pod_sandbox(sandbox));
             if let Err(e) = removed {
-                log::warn!("{pod}: removing a dead sandbox: {e}");
+                log::warn!("{}: removing a dead sandbox: {e}", pod.name);
             }
         }
     }
 
     /// Removes a container from the runtime, with its log.
-    pub(super) fn remove_container(&self, pod: &PodName, container: &ObservedContainer) -> cri::Result<()> {
+    pub(super) fn remove_container(
+        &self,
+        uid: &PodUid,
+        name: &PodName,
+        container: &ObservedContainer,
+    ) -> cri::Result<()> {
         let status = &container.status;
         self.cri.remove_container(&status.container.id)?;
-        let link = paths::Paths::log_link(pod, &status.container.name, status.container.id.as_str());
+        let message =
+            self.node.paths.termination_log(uid, &status.container.name, status.container.notes.restart_count);
+        let link = paths::Paths::log_link(name, &status.container.name, status.container.id.as_str());
         let log = (!status.log_path.is_empty()).then(|| status.log_path.clone().into());
-        for path in log.into_iter().chain([link]) {
+        for path in log.into_iter().chain([link, message]) {
             match fs::remove_file(&path) {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => log::warn!("{}: {e}", path.display()),
                 _ => {}

@@ -6,14 +6,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::backoff::{self, Backoff};
+use super::kill::{HookState, Killing};
 use crate::cri::{ContainerId, SandboxId};
 use crate::pod::{Pod, PodUid};
-use crate::status::Waiting;
+use crate::status::{PodFailure, Waiting};
 
 /// Work for a pod on a lane.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Op {
     StopContainer(ContainerId),
+    PreStop(ContainerId),
+    PostStart(ContainerId),
     Pull(Arc<str>),
 }
 
@@ -53,6 +56,13 @@ pub enum PullState {
     },
 }
 
+/// A status that was written to disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kept {
+    pub digest: u64,
+    pub at: Instant,
+}
+
 #[derive(Debug, Default)]
 pub struct Memory {
     /// When the runtime was last made to change something: what was observed before is old.
@@ -61,6 +71,10 @@ pub struct Memory {
     pub pending: HashSet<Op>,
     /// A stop on the lane failed; it is to be tried again, but not at once.
     pub stop_failed: Option<String>,
+    /// Containers that are being killed.
+    pub kills: HashMap<ContainerId, Killing>,
+    /// Containers whose postStart hook has failed, which are to be killed for it.
+    pub post_start_failed: HashMap<ContainerId, Failure>,
     /// Restarts of containers, by name and hash.
     pub restarts: HashMap<String, Backoff>,
     /// By image.
@@ -69,6 +83,14 @@ pub struct Memory {
     pub waiting: HashMap<String, Waiting>,
     /// Containers that were killed to be started again.
     pub killed_to_restart: HashSet<ContainerId>,
+    /// What containers left as their termination messages.
+    pub messages: HashMap<ContainerId, String>,
+    /// The pod has failed as a whole, and is to end.
+    pub failed: Option<PodFailure>,
+    /// Since when the pod has been active, as far as its deadline is concerned.
+    pub active_since: Option<Instant>,
+    /// What of the pod's status is on disk.
+    pub kept: Option<Kept>,
     /// Sandboxes whose resources the runtime has been told to release.
     pub stopped: HashSet<SandboxId>,
     /// The pod of which a record is on disk.
@@ -88,7 +110,19 @@ impl Memory {
             match (op, result) {
                 (Op::StopContainer(_), Ok(())) => {}
                 (Op::StopContainer(id), Err(failure)) => {
+                    if let Some(killing) = self.kills.get_mut(&id) {
+                        killing.stopping = false;
+                    }
                     self.stop_failed = Some(format!("stopping container {id}: {}", failure.message));
+                }
+                (Op::PreStop(id), _) => {
+                    if let Some(killing) = self.kills.get_mut(&id) {
+                        killing.hook = HookState::Over;
+                    }
+                }
+                (Op::PostStart(_), Ok(())) => {}
+                (Op::PostStart(id), Err(failure)) => {
+                    self.post_start_failed.insert(id, failure);
                 }
                 (Op::Pull(image), Ok(())) => {
                     self.pulls.insert(image, Pull { state: PullState::Done, backoff: None });

@@ -6,7 +6,10 @@
 pub mod backoff;
 mod clean;
 mod container;
+mod hook;
+mod kill;
 pub mod memory;
+mod message;
 mod paths;
 pub mod plan;
 mod record;
@@ -22,7 +25,7 @@ use crossbeam::channel::Sender;
 pub use clean::{Left, survey};
 pub use memory::{Done, Memory, Op};
 pub use paths::Paths;
-pub use record::read_all as read_records;
+pub use record::{Known, read_all as read_records};
 pub use sync::{Next, Synced};
 pub use terminate::Target;
 
@@ -45,6 +48,8 @@ pub struct Runtime {
     pub node: Node,
     /// Stops of containers, which last up to a grace period.
     pub stops: Lane,
+    /// Hooks of containers, which last as long as they like.
+    pub hooks: Lane,
     /// Pulls of images.
     pub pulls: Lane,
     /// Where lanes tell that work is done.

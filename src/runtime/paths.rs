@@ -38,8 +38,14 @@ impl Paths {
         self.pod(uid).join("volumes")
     }
 
-    pub fn container(&self, uid: &PodUid, name: &str) -> PathBuf {
-        self.pod(uid).join("containers").join(name)
+    /// What a container writes as its termination message.
+    pub fn termination_log(&self, uid: &PodUid, container: &str, restart_count: i32) -> PathBuf {
+        self.pod(uid).join("containers").join(container).join(format!("{restart_count}.message"))
+    }
+
+    /// The pod's status as it was last kept.
+    pub fn status(&self, uid: &PodUid) -> PathBuf {
+        self.pod(uid).join("status.json")
     }
 
     pub fn logs(&self) -> &Path {

@@ -5,7 +5,8 @@ use std::collections::{HashMap, HashSet};
 
 use crate::cri::{ContainerId, ContainerState, SandboxId};
 use crate::pleg::{Observed, ObservedContainer};
-use crate::pod::{Pod, RestartPolicy, core, identity, is_sidecar};
+use crate::pod::restart::{may_restart, restarts_after};
+use crate::pod::{Pod, core, identity, is_sidecar};
 
 /// Which container of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -95,10 +96,8 @@ pub fn plan(facts: &Facts<'_>) -> Plan {
                 Some((why, restart)) => kill.push(facts.kill(which, c, why, restart)),
                 None => keep += 1,
             },
-            Some(c) if c.state() == ContainerState::Unknown && facts.wants_run(Some(c)) => {
-                kill.push(facts.kill(which, c, Why::Unknown, true));
-            }
-            _ if facts.wants_run(newest) => start.push(facts.start(which, container)),
+            Some(c) if c.state() == ContainerState::Unknown => kill.push(facts.kill(which, c, Why::Unknown, true)),
+            _ if facts.wants_run(container, newest) => start.push(facts.start(which, container)),
             _ => {}
         }
     }
@@ -150,13 +149,10 @@ impl Facts<'_> {
     fn recreate(&self, attempt: u32) -> Plan {
         let (pod, observed) = (self.pod, self.observed);
         let ran = !observed.containers.is_empty();
-        if pod.restart_policy() == RestartPolicy::Never && attempt > 0 && ran {
+        if attempt > 0 && ran && !pod.containers().iter().any(|c| may_restart(pod, c)) {
             return Plan::Stop;
         }
-        let left = |container: &core::Container| {
-            let done = observed.newest(&container.name).is_some_and(succeeded);
-            !(pod.restart_policy() == RestartPolicy::OnFailure && done)
-        };
+        let left = |container: &core::Container| self.wants_run(container, observed.newest(&container.name));
         let containers = pod.containers().iter().enumerate().filter(|(_, c)| left(c));
         let start: Vec<_> = containers.map(|(i, c)| self.start(Which::Main(i), c)).collect();
         if start.is_empty() {
@@ -185,29 +181,29 @@ impl Facts<'_> {
     /// Whether a running container must be killed, and whether it then runs again.
     fn reason_to_kill(&self, spec: &core::Container, container: &ObservedContainer) -> Option<(Why, bool)> {
         let verdict = self.verdict(container);
-        let on_failure = self.pod.restart_policy() != RestartPolicy::Never || is_sidecar(spec);
+        let restarts = may_restart(self.pod, spec);
         if container.status.container.notes.hash != identity::container_hash(spec) {
             // A changed container runs again whatever the policy.
             Some((Why::DefinitionChanged, true))
         } else if verdict.liveness == Some(false) {
-            Some((Why::LivenessFailed, on_failure))
+            Some((Why::LivenessFailed, restarts))
         } else if verdict.startup == Some(false) {
-            Some((Why::StartupFailed, on_failure))
+            Some((Why::StartupFailed, restarts))
         } else {
             None
         }
     }
 
-    /// Whether a container that isn't running is to be started (pkg/kubelet/container/helpers.go).
-    fn wants_run(&self, newest: Option<&ObservedContainer>) -> bool {
+    /// Whether a container is to be started that is not known to run (pkg/kubelet/container/helpers.go).
+    fn wants_run(&self, spec: &core::Container, newest: Option<&ObservedContainer>) -> bool {
         let Some(c) = newest else { return true };
-        match (c.state(), self.pod.restart_policy()) {
-            (ContainerState::Running, _) => false,
-            (ContainerState::Created | ContainerState::Unknown, _) => true,
-            (ContainerState::Exited, _) if self.killed_to_restart.contains(&c.status.container.id) => true,
-            (ContainerState::Exited, RestartPolicy::Always) => true,
-            (ContainerState::Exited, RestartPolicy::OnFailure) => c.status.exit_code != 0,
-            (ContainerState::Exited, RestartPolicy::Never) => false,
+        match c.state() {
+            ContainerState::Exited => {
+                // Killed for its memory it has failed, whatever the exit code.
+                let code = if c.status.exit_code == 0 && !succeeded(c) { 137 } else { c.status.exit_code };
+                self.killed_to_restart.contains(&c.status.container.id) || restarts_after(self.pod, spec, code)
+            }
+            ContainerState::Running | ContainerState::Created | ContainerState::Unknown => true,
         }
     }
 
@@ -255,9 +251,8 @@ impl Facts<'_> {
         match c.state() {
             ContainerState::Running => InitOutcome::Pending,
             ContainerState::Exited if succeeded(c) => InitOutcome::Done,
-            ContainerState::Exited | ContainerState::Unknown if self.pod.restart_policy() == RestartPolicy::Never => {
-                InitOutcome::Failed
-            }
+            ContainerState::Exited if !self.wants_run(container, Some(c)) => InitOutcome::Failed,
+            ContainerState::Unknown if !may_restart(self.pod, container) => InitOutcome::Failed,
             ContainerState::Unknown => {
                 init.kill.push(self.kill(which, c, Why::Unknown, true));
                 InitOutcome::Pending
@@ -299,7 +294,6 @@ impl Facts<'_> {
     }
 }
 
-/// Killed for its memory is failed, whatever the exit code.
 fn succeeded(c: &ObservedContainer) -> bool {
     c.state() == ContainerState::Exited && c.status.exit_code == 0 && c.status.reason != "OOMKilled"
 }

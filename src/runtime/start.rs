@@ -13,7 +13,7 @@ use super::memory::{Failure, Memory, Op, Pull, PullState};
 use super::plan::Start;
 use super::sync::Next;
 use super::terminate::Ending;
-use super::{Error, Runtime, container, paths, sandbox};
+use super::{Error, Runtime, container, hook, paths, sandbox};
 use crate::cri::{Code, ContainerId, Image, SandboxStatus};
 use crate::disk;
 use crate::image::{self, Need, PullPolicy};
@@ -49,6 +49,10 @@ impl Runtime {
         let mut next = Next::Rest;
         let mut error = None;
         for start in starts {
+            // A container's postStart hook comes before whatever is started after it.
+            if memory.pending.iter().any(|op| matches!(op, Op::PostStart(_))) {
+                break;
+            }
             let Some(spec) = start.which.of(ground.pod) else { continue };
             match self.start(ground, memory, spec, start.restart_count) {
                 Ok(Outcome::Started) => {
@@ -193,7 +197,7 @@ impl Runtime {
         restart_count: i32,
     ) -> Result<ContainerId, Error> {
         let pod = ground.pod;
-        let termination_log = self.termination_log(pod, spec)?;
+        let termination_log = self.termination_log(pod, spec, restart_count)?;
         let attempt = u32::try_from(restart_count).unwrap_or(0) + memory.reserved.get(&spec.name).copied().unwrap_or(0);
         let input = container::Input {
             pod,
@@ -249,7 +253,35 @@ impl Runtime {
             log::warn!("{}: linking the log of {}: {e}", pod.name, spec.name);
         }
         events::record(events::Kind::Normal, &pod.name, "Started", &format!("Container {} started", spec.name));
+        let hook = spec.lifecycle.as_ref().and_then(|lifecycle| lifecycle.post_start.clone());
+        if let Some(hook) = hook {
+            self.post_start_on_lane(ground, memory, spec, id, hook);
+        }
         Ok(())
+    }
+
+    fn post_start_on_lane(
+        &self,
+        ground: &Ground<'_>,
+        memory: &mut Memory,
+        spec: &core::Container,
+        id: &ContainerId,
+        hook: core::LifecycleHandler,
+    ) {
+        let op = Op::PostStart(id.clone());
+        memory.pending.insert(op.clone());
+        let place = hook::Place::new(id.clone(), Some(spec), &ground.sandbox.ips);
+        let (cri, done) = (self.cri.clone(), self.done.clone());
+        let (uid, pod, name) = (ground.pod.uid.clone(), ground.pod.name.clone(), spec.name.clone());
+        self.hooks.submit(move || {
+            let end = Ending::new(done, uid, op);
+            let result = hook::run(&*cri, &hook, &place, None).map_err(|e| e.to_string());
+            if let Err(e) = &result {
+                let message = format!("PostStartHook of container {name} failed: {e}");
+                events::record(events::Kind::Warning, &pod, "FailedPostStartHook", &message);
+            }
+            end.tell(result.map_err(|message| Failure { reason: "PostStartHookError", message }));
+        });
     }
 
     /// Notes why a container waits, and tells it if it is news.
@@ -281,18 +313,19 @@ impl Runtime {
         Error::Start(format!("container {}: {reason}: {message}", spec.name))
     }
 
-    /// The file on the node that becomes the container's termination message.
-    fn termination_log(&self, pod: &Pod, spec: &core::Container) -> Result<Option<PathBuf>, Error> {
+    /// The file on the node that becomes the container's termination message: a new one for each
+    /// start, which the container may write as whatever user.
+    fn termination_log(&self, pod: &Pod, spec: &core::Container, restart_count: i32) -> Result<Option<PathBuf>, Error> {
         if spec.termination_message_path.as_deref().is_none_or(str::is_empty) {
             return Ok(None);
         }
-        let directory = self.node.paths.container(&pod.uid, &spec.name);
-        disk::make_dir(&directory, 0o750).map_err(|e| Error::io("making", &directory, e))?;
-        let path = directory.join("termination-log");
-        // A new one each time, which the container may write as whatever user.
-        fs::write(&path, "")
-            .and_then(|()| fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o666)))
-            .map_err(|e| Error::io("making", &path, e))?;
+        let path = self.node.paths.termination_log(&pod.uid, &spec.name, restart_count);
+        let made = || {
+            path.parent().map_or(Ok(()), |directory| disk::make_dir(directory, 0o750))?;
+            fs::write(&path, "")?;
+            fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o666))
+        };
+        made().map_err(|e| Error::io("making", &path, e))?;
         Ok(Some(path))
     }
 

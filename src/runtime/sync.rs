@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use super::memory::{Memory, Op};
+use super::kill::Victim;
+use super::memory::Memory;
 use super::plan::{self, Kill, Plan, Why};
 use super::start::Ground;
 use super::terminate::{Stopped, Target};
@@ -16,8 +17,11 @@ use crate::cri::{SandboxId, SandboxStatus};
 use crate::disk;
 use crate::pleg::{self, Observed};
 use crate::pod::{Pod, PodUid, core};
-use crate::status::{self, events};
+use crate::status::{self, PodFailure, events};
 use crate::volume;
+
+/// How long to wait after a status could not be kept on disk.
+const KEEP_RETRY: Duration = Duration::from_secs(60);
 
 /// When the pod is to be synced again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +43,15 @@ impl Next {
             Next::Rest => Next::After(time),
             Next::After(other) => Next::After(other.min(time)),
             Next::Again | Next::Terminal => self,
+        }
+    }
+
+    /// The sooner of the two.
+    pub(super) fn and(self, other: Next) -> Next {
+        match other {
+            Next::After(time) => self.or_after(time),
+            Next::Rest => self,
+            Next::Again | Next::Terminal => other,
         }
     }
 }
@@ -64,22 +77,72 @@ impl Runtime {
         fresh: Option<Instant>,
         before: Option<&core::PodStatus>,
     ) -> Result<Synced, Error> {
+        if let Some(ended) = before.filter(|status| status::is_terminal(status)) {
+            // Its end is final, also when the runtime knows nothing of it any more.
+            return Ok(Synced { next: Next::Terminal, status: ended.clone(), error: None });
+        }
         let observed = self.observe(&pod.uid, memory, fresh)?;
         forget(memory, &observed);
+        self.read_messages(&pod.uid, memory, &observed);
+        let deadline = self.deadline(pod, memory, before);
         let status = self.status(pod, memory, &observed, before);
         if status::is_terminal(&status) {
             return Ok(Synced { next: Next::Terminal, status, error: None });
         }
         let (next, error) = match self.act(pod, memory, &observed) {
-            Ok(done) => done,
+            Ok((next, error)) => (next.and(deadline), error),
             Err(e) => (Next::Rest, Some(e)),
         };
         if let Some(Error::Volume { .. }) = &error {
             self.tell(pod, memory, "FailedMount", error.as_ref());
         }
-        self.clean(&pod.name, memory, &observed);
+        self.clean(pod, memory, &observed);
         let status = self.status(pod, memory, &observed, before);
+        let next = match next {
+            // It is looked at again at once, and may well be another by then.
+            Next::Again => next,
+            _ => next.and(self.keep_status(pod, memory, &status, before)),
+        };
         Ok(Synced { next, status, error })
+    }
+
+    /// Fails the pod when it has been active for longer than it may be. Returns when to look again.
+    fn deadline(&self, pod: &Pod, memory: &mut Memory, before: Option<&core::PodStatus>) -> Next {
+        let Some(limit) = pod.spec.active_deadline_seconds else { return Next::Rest };
+        let limit = Duration::from_secs(u64::try_from(limit).unwrap_or(0));
+        let now = Instant::now();
+        let since = *memory.active_since.get_or_insert_with(|| {
+            let started = before.and_then(|s| s.start_time.as_ref()).map(|start| start.0);
+            let active = started.and_then(|start| Duration::try_from(Timestamp::now() - start).ok());
+            now.checked_sub(active.unwrap_or_default()).unwrap_or(now)
+        });
+        let active = now.saturating_duration_since(since);
+        if active < limit {
+            return Next::After(limit - active);
+        }
+        if memory.failed.is_none() {
+            let message = "Pod was active on the node longer than the specified deadline".to_owned();
+            events::record(events::Kind::Normal, &pod.name, "DeadlineExceeded", &message);
+            memory.failed = Some(PodFailure { reason: "DeadlineExceeded", message });
+        }
+        Next::Rest
+    }
+
+    /// Keeps the status on disk; a disk that is full costs the pod nothing but that.
+    pub(super) fn keep_status(
+        &self,
+        pod: &Pod,
+        memory: &mut Memory,
+        status: &core::PodStatus,
+        before: Option<&core::PodStatus>,
+    ) -> Next {
+        match record::keep_status(&self.node.paths, &pod.uid, &mut memory.kept, status, before, Instant::now()) {
+            Ok(again) => again.map_or(Next::Rest, Next::After),
+            Err(e) => {
+                self.tell(pod, memory, "FailedToKeepStatus", Some(&e));
+                Next::After(KEEP_RETRY)
+            }
+        }
     }
 
     fn act(&self, pod: &Arc<Pod>, memory: &mut Memory, observed: &Observed) -> Result<(Next, Option<Error>), Error> {
@@ -99,17 +162,20 @@ impl Runtime {
                 Ok(self.start_all(&Ground { pod, observed, sandbox, volumes: &volumes }, memory, &start))
             }
             Plan::Keep { sandbox, kill, start } => {
-                for kill in &kill {
-                    self.kill(pod, memory, kill);
+                if let Some(message) = memory.stop_failed.take() {
+                    return Err(Error::Start(message));
                 }
+                let killing = self.kill_some(pod, memory, observed, &kill);
                 let volumes = self.prepare(pod)?;
                 let sandbox = observed.sandboxes.iter().find(|s| s.sandbox.id == sandbox);
                 match sandbox {
                     Some(sandbox) if !start.is_empty() => {
-                        Ok(self.start_all(&Ground { pod, observed, sandbox, volumes: &volumes }, memory, &start))
+                        let ground = Ground { pod, observed, sandbox, volumes: &volumes };
+                        let (next, error) = self.start_all(&ground, memory, &start);
+                        Ok((next.and(killing), error))
                     }
                     // Nothing waits for it now.
-                    _ => self.keep_record(pod, memory).map(|()| (Next::Rest, None)),
+                    _ => self.keep_record(pod, memory).map(|()| (killing, None)),
                 }
             }
         }
@@ -146,7 +212,7 @@ impl Runtime {
         Ok(pleg::inspect(&*self.cri, &self.cache, uid, Instant::now())?)
     }
 
-    fn status(
+    pub(super) fn status(
         &self,
         pod: &Pod,
         memory: &Memory,
@@ -158,6 +224,8 @@ impl Runtime {
             observed,
             runtime: &self.health.runtime().map_or_else(|| "containerd".to_owned(), |v| v.name),
             waiting: &memory.waiting,
+            messages: &memory.messages,
+            failed: memory.failed.as_ref(),
             not_ready: &HashSet::new(),
             not_started: &HashSet::new(),
             host_ips: &self.node.ips,
@@ -190,27 +258,45 @@ impl Runtime {
         sandbox.ok_or_else(|| Error::Start(format!("sandbox {id} is gone right after it was made")))
     }
 
-    /// Kills one container on the lane.
-    fn kill(&self, pod: &Pod, memory: &mut Memory, kill: &Kill) {
-        let Some(container) = kill.which.of(pod) else { return };
-        let op = Op::StopContainer(kill.id.clone());
-        if memory.pending.contains(&op) {
-            return;
+    /// Takes the kills of single containers a step further: those that the plan asks for, those whose
+    /// postStart hook failed, and those that were begun before. Returns after how long to look again.
+    fn kill_some(&self, pod: &Arc<Pod>, memory: &mut Memory, observed: &Observed, kills: &[Kill]) -> Next {
+        let target = Target::Known(pod.clone());
+        let ips = observed.sandboxes.first().map(|s| s.ips.as_slice()).unwrap_or_default();
+        let now = Instant::now();
+        let mut next = Next::Rest;
+        for c in observed.containers.iter().filter(|c| c.is_alive()) {
+            let container = &c.status.container;
+            let Some(spec) = pod.all_containers().find(|spec| *spec.name == *container.name) else { continue };
+            let planned = kills.iter().find(|kill| kill.id == container.id);
+            let hook_failed = memory.post_start_failed.contains_key(&container.id);
+            let begun = memory.kills.contains_key(&container.id);
+            if planned.is_none() && !hook_failed && !begun {
+                continue;
+            }
+            if let Some(kill) = planned.filter(|_| !begun) {
+                let message = kill_message(kill, &container.name);
+                events::record(events::Kind::Normal, &pod.name, "Killing", &message);
+                if kill.restart {
+                    memory.killed_to_restart.insert(kill.id.clone());
+                }
+            } else if hook_failed && !begun {
+                let message = format!("Container {}: FailedPostStartHook", container.name);
+                events::record(events::Kind::Normal, &pod.name, "Killing", &message);
+            }
+            let victim = Victim {
+                target: &target,
+                container,
+                spec: Some(spec),
+                ips,
+                grace: grace(pod, spec, planned.map(|kill| kill.why)),
+                turn: true,
+            };
+            if let Some(time) = self.kill_step(&victim, memory, now) {
+                next = next.or_after(time);
+            }
         }
-        if kill.restart {
-            memory.killed_to_restart.insert(kill.id.clone());
-        }
-        let what = match kill.why {
-            Why::DefinitionChanged => "definition changed",
-            Why::LivenessFailed => "failed liveness probe",
-            Why::StartupFailed => "failed startup probe",
-            Why::Unknown => "is in an unknown state",
-        };
-        let then = if kill.restart { ", will be restarted" } else { "" };
-        let message = format!("Container {} {what}{then}", container.name);
-        events::record(events::Kind::Normal, &pod.name, "Killing", &message);
-        let grace = Duration::from_secs(u64::try_from(pod.grace_period()).unwrap_or(0));
-        self.stop_on_lane(&pod.uid, memory, kill.id.clone(), grace);
+        next
     }
 
     /// Makes what the pod needs on disk before anything of it runs, and again if it was lost.
@@ -248,6 +334,28 @@ impl Runtime {
     }
 }
 
+fn kill_message(kill: &Kill, container: &str) -> String {
+    let what = match kill.why {
+        Why::DefinitionChanged => "definition changed",
+        Why::LivenessFailed => "failed liveness probe",
+        Why::StartupFailed => "failed startup probe",
+        Why::Unknown => "is in an unknown state",
+    };
+    let then = if kill.restart { ", will be restarted" } else { "" };
+    format!("Container {container} {what}{then}")
+}
+
+/// How long a single container gets to end: a probe that failed may say it, else the pod does.
+fn grace(pod: &Pod, spec: &core::Container, why: Option<Why>) -> Duration {
+    let probe = match why {
+        Some(Why::LivenessFailed) => spec.liveness_probe.as_ref(),
+        Some(Why::StartupFailed) => spec.startup_probe.as_ref(),
+        _ => None,
+    };
+    let seconds = probe.and_then(|p| p.termination_grace_period_seconds).unwrap_or_else(|| pod.grace_period());
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+}
+
 /// Forgets what waits no more, and what is no longer there to be remembered.
 fn forget(memory: &mut Memory, observed: &Observed) {
     for c in observed.containers.iter().filter(|c| c.is_running()) {
@@ -255,6 +363,10 @@ fn forget(memory: &mut Memory, observed: &Observed) {
     }
     let containers: HashSet<_> = observed.containers.iter().map(|c| &c.status.container.id).collect();
     memory.killed_to_restart.retain(|id| containers.contains(id));
+    let alive: HashSet<_> =
+        observed.containers.iter().filter(|c| c.is_alive()).map(|c| &c.status.container.id).collect();
+    memory.kills.retain(|id, _| alive.contains(id));
+    memory.post_start_failed.retain(|id, _| alive.contains(id));
     let sandboxes: HashSet<_> = observed.sandboxes.iter().map(|s| &s.sandbox.id).collect();
     memory.stopped.retain(|id| sandboxes.contains(id));
 }

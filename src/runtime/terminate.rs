@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::kill::Victim;
 use super::memory::{Done, Failure, Memory, Op};
 use super::sync::Next;
 use super::{Error, Runtime};
-use crate::cri::{ContainerId, ContainerState};
 use crate::disk::remove_tree;
 use crate::pleg::Observed;
-use crate::pod::{Pod, PodName, PodUid};
-use crate::status::events;
+use crate::pod::{Pod, PodName, PodUid, core, is_sidecar};
+use crate::status::{self, events};
 
 /// A pod that is to end.
 #[derive(Debug, Clone)]
@@ -32,6 +32,14 @@ impl Target {
         }
     }
 
+    /// The pod, if more than its name is known.
+    pub fn pod(&self) -> Option<&Arc<Pod>> {
+        match self {
+            Target::Known(pod) => Some(pod),
+            Target::Orphan { .. } => None,
+        }
+    }
+
     pub fn name(&self) -> &PodName {
         match self {
             Target::Known(pod) => &pod.name,
@@ -48,60 +56,86 @@ const DEFAULT_GRACE: i64 = 30;
 pub(super) enum Stopped {
     /// Nothing of it runs.
     All,
-    /// Containers are being stopped.
-    Waits,
+    /// Containers are being stopped; to be looked at again after so long at the latest.
+    Waits(Duration),
 }
 
 impl Stopped {
     pub(super) fn wait(self) -> Next {
         match self {
             Stopped::All => Next::Rest,
-            // The lane tells; this is for the case that it doesn't.
-            Stopped::Waits => Next::After(WATCHED),
+            Stopped::Waits(time) => Next::After(time),
         }
     }
 }
 
-/// Stops are looked after again after so long though nothing was heard.
+/// Lanes tell when they are done; a pod is looked at after so long should one not do it.
 const WATCHED: Duration = Duration::from_secs(60);
 
 impl Runtime {
-    /// Stops everything of the pod. `Next::Terminal` when nothing of it runs any more.
+    /// Stops everything of the pod, and tells its status meanwhile, as far as the pod is known.
+    /// `Next::Terminal` when nothing of it runs any more.
     ///
     /// # Errors
     /// When the runtime doesn't do it; to be tried again.
-    pub fn terminate(&self, target: &Target, memory: &mut Memory, fresh: Option<Instant>) -> Result<Next, Error> {
+    pub fn terminate(
+        &self,
+        target: &Target,
+        memory: &mut Memory,
+        fresh: Option<Instant>,
+        before: Option<&core::PodStatus>,
+    ) -> Result<(Next, Option<core::PodStatus>), Error> {
         let observed = self.observe(target.uid(), memory, fresh)?;
-        match self.stop(target, memory, &observed)? {
-            Stopped::All => Ok(Next::Terminal),
-            waits => Ok(waits.wait()),
+        let stopped = self.stop(target, memory, &observed)?;
+        let next = if stopped == Stopped::All { Next::Terminal } else { stopped.wait() };
+        let Some(pod) = target.pod() else { return Ok((next, None)) };
+        self.read_messages(&pod.uid, memory, &observed);
+        let status = self.status(pod, memory, &observed, before);
+        // What ended by itself stays ended, though the runtime may have forgotten how.
+        let status = match before.filter(|before| status::is_terminal(before) && !status::is_terminal(&status)) {
+            Some(before) => before.clone(),
+            None => status,
+        };
+        if next == Next::Terminal && status::is_terminal(&status) {
+            self.keep_status(pod, memory, &status, before);
         }
+        Ok((next, Some(status)))
     }
 
-    /// Stops the containers, each on the lane, and when none runs any more the sandboxes.
+    /// Stops the containers, and when none runs any more the sandboxes.
     pub(super) fn stop(&self, target: &Target, memory: &mut Memory, observed: &Observed) -> Result<Stopped, Error> {
         if let Some(message) = memory.stop_failed.take() {
             return Err(Error::Start(message));
         }
-        let alive = |state| matches!(state, ContainerState::Running | ContainerState::Unknown);
-        let mut waits = memory.pending.iter().any(|op| matches!(op, Op::StopContainer(_)));
-        for c in observed.containers.iter().filter(|c| alive(c.state())) {
+        let alive: Vec<_> = observed.containers.iter().filter(|c| c.is_alive()).collect();
+        let pod = target.pod();
+        let names: Vec<&str> = alive.iter().map(|c| &*c.status.container.name).collect();
+        let ips = observed.sandboxes.first().map(|s| s.ips.as_slice()).unwrap_or_default();
+        let now = Instant::now();
+        let mut again: Option<Duration> = None;
+        for c in &alive {
             let container = &c.status.container;
-            if memory.pending.contains(&Op::StopContainer(container.id.clone())) {
-                continue;
-            }
-            let seconds = match target {
-                Target::Known(pod) => pod.meta.deletion_grace_period_seconds.unwrap_or_else(|| pod.grace_period()),
-                Target::Orphan { .. } => container.notes.grace_period.unwrap_or(DEFAULT_GRACE),
+            let seconds = match pod {
+                Some(pod) => pod.meta.deletion_grace_period_seconds.unwrap_or_else(|| pod.grace_period()),
+                None => container.notes.grace_period.unwrap_or(DEFAULT_GRACE),
             };
-            let message = format!("Stopping container {}", container.name);
-            events::record(events::Kind::Normal, target.name(), "Killing", &message);
-            let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-            self.stop_on_lane(target.uid(), memory, container.id.clone(), grace);
-            waits = true;
+            if !memory.kills.contains_key(&container.id) {
+                let message = format!("Stopping container {}", container.name);
+                events::record(events::Kind::Normal, target.name(), "Killing", &message);
+            }
+            let victim = Victim {
+                target,
+                container,
+                spec: pod.and_then(|pod| pod.all_containers().find(|spec| *spec.name == *container.name)),
+                ips,
+                grace: Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
+                turn: pod.is_none_or(|pod| is_turn(pod, &container.name, &names)),
+            };
+            let wait = self.kill_step(&victim, memory, now);
+            again = again.into_iter().chain(wait).min();
         }
-        if waits {
-            return Ok(Stopped::Waits);
+        if !alive.is_empty() || memory.pending.iter().any(|op| matches!(op, Op::StopContainer(_))) {
+            return Ok(Stopped::Waits(again.unwrap_or(WATCHED)));
         }
         for status in &observed.sandboxes {
             let id = &status.sandbox.id;
@@ -115,18 +149,6 @@ impl Runtime {
         Ok(Stopped::All)
     }
 
-    /// Stops a container on the lane; the loop hears when it is done.
-    pub(super) fn stop_on_lane(&self, uid: &PodUid, memory: &mut Memory, id: ContainerId, grace: Duration) {
-        let op = Op::StopContainer(id.clone());
-        memory.pending.insert(op.clone());
-        let (cri, done, uid) = (self.cri.clone(), self.done.clone(), uid.clone());
-        self.stops.submit(move || {
-            let end = Ending::new(done, uid, op);
-            let result = cri.stop_container(&id, grace);
-            end.tell(result.map_err(|e| Failure { reason: "KillContainerError", message: e.to_string() }));
-        });
-    }
-
     /// Removes all that is left of a pod that has ended: from the runtime, its directory, its logs.
     ///
     /// # Errors
@@ -135,7 +157,7 @@ impl Runtime {
         let observed = self.observe(target.uid(), memory, None)?;
         memory.acted = Some(Instant::now());
         for c in &observed.containers {
-            self.remove_container(target.name(), c)?;
+            self.remove_container(target.uid(), target.name(), c)?;
         }
         for status in &observed.sandboxes {
             self.cri.remove_pod_sandbox(&status.sandbox.id)?;
@@ -149,6 +171,19 @@ impl Runtime {
         self.observe(target.uid(), memory, None)?;
         Ok(())
     }
+}
+
+/// Whether a container may be stopped while those of `alive` still run: sidecars wait for the
+/// containers, and then for the sidecars that were started after them
+/// (pkg/kubelet/kuberuntime/kuberuntime_termination_order.go).
+fn is_turn(pod: &Pod, name: &str, alive: &[&str]) -> bool {
+    let init = pod.init_containers();
+    let Some(own) = init.iter().position(|c| is_sidecar(c) && c.name == name) else { return true };
+    let waits_for = |other: &&str| match init.iter().position(|c| is_sidecar(c) && c.name == **other) {
+        Some(place) => place > own,
+        None => true,
+    };
+    !alive.iter().any(|other| *other != name && waits_for(other))
 }
 
 /// Tells the end of a piece of work on a lane, whatever way it ends.
@@ -177,5 +212,45 @@ impl Drop for Ending {
             reason: "InternalError",
             message: "the agent failed in it; this is a bug".to_owned(),
         }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::Source;
+
+    #[test]
+    fn sidecars_end_after_the_containers_and_in_reverse() {
+        let container = |name: &str, sidecar: bool| core::Container {
+            name: name.to_owned(),
+            restart_policy: sidecar.then(|| "Always".to_owned()),
+            ..Default::default()
+        };
+        let pod = Pod {
+            uid: PodUid::new("u"),
+            name: PodName::new("ns", "p"),
+            source: Source::File,
+            origin: "/m/p.yaml".into(),
+            meta: Default::default(),
+            spec: core::PodSpec {
+                init_containers: Some(vec![container("a", true), container("i", false), container("b", true)]),
+                containers: vec![container("m", false)],
+                ..Default::default()
+            },
+        };
+        // What runs, and what of it may be stopped.
+        let table: [(&[&str], &[&str]); 6] = [
+            (&["m", "b", "a"], &["m"]),
+            (&["b", "a"], &["b"]),
+            (&["a"], &["a"]),
+            (&["m", "a"], &["m"]),
+            (&["i", "a"], &["i"]),
+            (&["debugger", "b"], &["debugger"]),
+        ];
+        for (alive, want) in table {
+            let turn: Vec<_> = alive.iter().copied().filter(|name| is_turn(&pod, name, alive)).collect();
+            assert_eq!(turn, want, "of {alive:?}");
+        }
     }
 }

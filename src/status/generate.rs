@@ -6,10 +6,11 @@ use std::collections::{HashMap, HashSet};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{Phase, Waiting};
+use super::{Phase, PodFailure, Waiting};
 use crate::cri::{ContainerId, ContainerState, UnixNanos};
 use crate::pleg::{Observed, ObservedContainer};
-use crate::pod::{Pod, RestartPolicy, core, is_sidecar};
+use crate::pod::restart::{may_restart, restarts_after};
+use crate::pod::{Pod, core, is_sidecar};
 
 /// All that a status depends on.
 pub struct Facts<'a> {
@@ -22,6 +23,10 @@ pub struct Facts<'a> {
     /// Running containers that are not ready, or have not started up.
     pub not_ready: &'a HashSet<ContainerId>,
     pub not_started: &'a HashSet<ContainerId>,
+    /// What containers left as their termination messages.
+    pub messages: &'a HashMap<ContainerId, String>,
+    /// The pod has failed as a whole, whatever its containers did.
+    pub failed: Option<&'a PodFailure>,
     /// The node's addresses.
     pub host_ips: &'a [String],
     /// The status as it was.
@@ -31,15 +36,18 @@ pub struct Facts<'a> {
 
 pub fn generate(facts: &Facts<'_>) -> core::PodStatus {
     let pod = facts.pod;
-    let init: Vec<_> = pod.init_containers().iter().map(|c| facts.container(c, true)).collect();
+    let mut init: Vec<_> = pod.init_containers().iter().map(|c| facts.container(c, true)).collect();
     let mut containers: Vec<_> = pod.containers().iter().map(|c| facts.container(c, false)).collect();
-    let phase = phase(pod, &init, &containers);
+    let phase = if facts.failed.is_some() { Phase::Failed } else { phase(pod, &init, &containers) };
     let conditions = facts.conditions(phase, &init, &containers);
     containers.sort_by(|a, b| a.name.cmp(&b.name));
     let ips = facts.pod_ips();
     let hosts = facts.host_ips.iter().map(|ip| core::HostIP { ip: ip.clone() }).collect::<Vec<_>>();
+    limit_messages(init.iter_mut().chain(&mut containers));
     core::PodStatus {
         phase: Some(phase.as_str().to_owned()),
+        reason: facts.failed.map(|failed| failed.reason.to_owned()),
+        message: facts.failed.map(|failed| failed.message.clone()),
         conditions: Some(conditions),
         host_ip: facts.host_ips.first().cloned(),
         host_ips: (!hosts.is_empty()).then_some(hosts),
@@ -136,7 +144,7 @@ impl Facts<'_> {
                     "" => "Error".to_owned(),
                     reason => reason.to_owned(),
                 }),
-                message: Some(observed.message.clone()).filter(|m| !m.is_empty()),
+                message: self.message(c),
                 started_at: time(observed.started_at),
                 finished_at: time(observed.finished_at),
                 container_id: Some(self.container_id(c)),
@@ -151,6 +159,14 @@ impl Facts<'_> {
                 ..Default::default()
             }),
         }
+    }
+
+    /// What the runtime says of the end, and what the container said itself.
+    fn message(&self, c: &ObservedContainer) -> Option<String> {
+        let own = self.messages.get(&c.status.container.id).map(String::as_str).unwrap_or_default();
+        let parts = [c.status.message.as_str(), own];
+        let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        (!parts.is_empty()).then(|| parts.join(": "))
     }
 
     /// A container that is to be started and could not be waits, whatever it was before.
@@ -275,6 +291,24 @@ impl Verdict {
     }
 }
 
+/// All messages of a pod together, in bytes (pkg/kubelet/container/runtime.go).
+const MAX_MESSAGES: usize = 12 << 10;
+
+/// Cuts termination messages so that a pod with many containers has no endless status.
+fn limit_messages<'a>(statuses: impl Iterator<Item = &'a mut core::ContainerStatus>) {
+    let statuses: Vec<_> = statuses.collect();
+    let limit = MAX_MESSAGES / statuses.len().max(1);
+    for status in statuses {
+        for state in [&mut status.state, &mut status.last_state].into_iter().flatten() {
+            let message = state.terminated.as_mut().and_then(|t| t.message.as_mut());
+            if let Some(message) = message.filter(|m| m.len() > limit) {
+                let cut = (0..=limit).rev().find(|i| message.is_char_boundary(*i)).unwrap_or(0);
+                message.truncate(cut);
+            }
+        }
+    }
+}
+
 /// `[a b]`, as Kubernetes writes lists of names.
 fn list(names: &[&str]) -> String {
     format!("[{}]", names.join(" "))
@@ -306,57 +340,61 @@ fn time(at: UnixNanos) -> Option<Time> {
     Timestamp::from_nanosecond(i128::from(at.0)).ok().map(Time)
 }
 
-/// The phase of a pod from the states of its containers (pkg/kubelet/kubelet_pods.go `getPhase`).
+/// The phase of a pod from the states of its containers, in the order of the spec
+/// (pkg/kubelet/kubelet_pods.go `getPhase`).
 pub fn phase(pod: &Pod, init: &[core::ContainerStatus], containers: &[core::ContainerStatus]) -> Phase {
-    let policy = pod.restart_policy();
     let last_exit = |s: &core::ContainerStatus| s.last_state.as_ref()?.terminated.as_ref().map(|t| t.exit_code);
     let (mut pending_init, mut failed_init) = (0, 0);
-    let (mut unknown, mut running, mut waiting, mut stopped, mut succeeded) = (0, 0, 0, 0, 0);
+    let (mut unknown, mut running, mut waiting, mut stopped, mut succeeded, mut restarting) = (0, 0, 0, 0, 0, 0);
     for (spec, status) in pod.init_containers().iter().zip(init) {
         let state = status.state.clone().unwrap_or_default();
         match (state.waiting, state.running, state.terminated) {
             (Some(_), _, _) => match last_exit(status) {
                 _ if is_sidecar(spec) => pending_init += u32::from(!has_started(status)),
-                Some(code) if code != 0 => failed_init += 1,
-                Some(_) => {}
-                None => pending_init += 1,
+                // It is tried again.
+                Some(_) | None => pending_init += 1,
             },
             (_, Some(_), _) => {
                 let started = status.started == Some(true);
                 pending_init += u32::from(!(is_sidecar(spec) && started));
             }
-            (_, _, Some(t)) if !is_sidecar(spec) => failed_init += u32::from(t.exit_code != 0),
+            (_, _, Some(t)) if !is_sidecar(spec) && t.exit_code != 0 => match may_restart(pod, spec) {
+                true => pending_init += 1,
+                false => failed_init += 1,
+            },
             (_, _, Some(_)) => {}
             (None, None, None) => pending_init += 1,
         }
     }
-    for status in containers {
+    for (spec, status) in pod.containers().iter().zip(containers) {
         let state = status.state.clone().unwrap_or_default();
         match (state.waiting, state.running, state.terminated) {
             (_, Some(_), _) => running += 1,
             (_, _, Some(t)) => {
                 stopped += 1;
                 succeeded += u32::from(t.exit_code == 0);
+                restarting += u32::from(restarts_after(pod, spec, t.exit_code));
             }
-            (Some(_), _, _) => match status.last_state.as_ref().and_then(|s| s.terminated.as_ref()) {
-                Some(_) => stopped += 1,
+            (Some(_), _, _) => match last_exit(status) {
+                Some(_) => {
+                    stopped += 1;
+                    restarting += 1;
+                }
                 None => waiting += 1,
             },
             (None, None, None) => unknown += 1,
         }
     }
-    let never = policy == RestartPolicy::Never;
     match () {
-        () if failed_init > 0 && never => Phase::Failed,
+        () if failed_init > 0 => Phase::Failed,
         () if pending_init > 0 && !containers.iter().any(has_started) => Phase::Pending,
         () if waiting > 0 => Phase::Pending,
         () if running > 0 && unknown == 0 => Phase::Running,
-        () if running == 0 && stopped > 0 && unknown == 0 => match policy {
-            RestartPolicy::Always => Phase::Running,
-            _ if stopped == succeeded => Phase::Succeeded,
-            RestartPolicy::Never => Phase::Failed,
-            // What failed is started again.
-            RestartPolicy::OnFailure => Phase::Running,
+        () if stopped > 0 && unknown == 0 => match stopped == succeeded {
+            // What is started again has not come to its end.
+            _ if restarting > 0 => Phase::Running,
+            true => Phase::Succeeded,
+            false => Phase::Failed,
         },
         () => Phase::Pending,
     }

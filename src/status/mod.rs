@@ -18,6 +18,14 @@ pub struct Waiting {
     pub message: String,
 }
 
+/// Why a pod has failed as a whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodFailure {
+    /// `DeadlineExceeded`, `Evicted` and their like.
+    pub reason: &'static str,
+    pub message: String,
+}
+
 /// A pod's phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {

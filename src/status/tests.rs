@@ -103,6 +103,8 @@ fn status_with(
         waiting: &waiting,
         not_ready: &not_ready,
         not_started: &HashSet::new(),
+        messages: &HashMap::from([(ContainerId::new("m0"), "said".to_owned())]),
+        failed: None,
         host_ips: &["192.0.2.10".to_owned()],
         before,
         now: Timestamp::from_second(second).expect("in range"),
@@ -146,6 +148,7 @@ fn phases() {
         ("Never", "s! | m", "m=0 s=run", "Succeeded"),
         ("Never", "s! | m", "m=0 s=137", "Succeeded"),
         ("Always", "m", "m=lost", "Running"),
+        ("OnFailure", "i | m", "i=1", "Pending"),
     ];
     for (policy, containers, seen, want) in table {
         let status = status(policy, containers, seen);

@@ -33,7 +33,7 @@ pub enum Kind {
     /// Bring the pod to what it should be.
     Sync { pod: Arc<Pod>, before: Option<Arc<core::PodStatus>>, look_after: bool },
     /// Stop all of it.
-    Terminate(Target),
+    Terminate { target: Target, before: Option<Arc<core::PodStatus>> },
     /// Remove what is left of it.
     Remove(Target),
 }

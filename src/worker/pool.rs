@@ -89,7 +89,10 @@ fn carry_out(runtime: &Runtime, job: Job) -> Report {
             }
             sync(runtime, &pod, &mut memory, fresh, before.as_deref())
         }
-        Kind::Terminate(target) => (runtime.terminate(&target, &mut memory, fresh), None),
+        Kind::Terminate { target, before } => match runtime.terminate(&target, &mut memory, fresh, before.as_deref()) {
+            Ok((next, status)) => (Ok(next), status),
+            Err(e) => (Err(e), None),
+        },
         Kind::Remove(target) => (runtime.remove(&target, &mut memory).map(|()| Next::Terminal), None),
     };
     let next = next.map_err(|e| Failed { unreachable: e.is_unreachable(), message: e.to_string() });

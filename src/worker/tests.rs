@@ -46,7 +46,7 @@ impl Bench {
         while let Some(job) = self.workers.next(true, self.now) {
             let kind = match job.kind {
                 Kind::Sync { .. } => "sync",
-                Kind::Terminate(_) => "terminate",
+                Kind::Terminate { .. } => "terminate",
                 Kind::Remove(_) => "remove",
             };
             all.push(format!("{kind} {}", job.uid));

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Failed, Job, Kind, Report};
-use crate::pod::{Pod, PodName, PodUid, core};
-use crate::runtime::{Done, Memory, Next, Target};
+use crate::pod::{Pod, PodName, PodUid, core, identity};
+use crate::runtime::{Done, Known, Memory, Next, Target};
 
 /// The wait after a job that failed: doubled each time, up to the kubelet's.
 const RETRY: Duration = Duration::from_secs(1);
@@ -99,6 +99,17 @@ impl Workers {
 
     pub fn name(&self, uid: &PodUid) -> Option<&PodName> {
         self.pods.get(uid).map(|w| w.target.name())
+    }
+
+    /// A pod is wanted that was there before the agent was started.
+    pub fn want_again(&mut self, pod: Arc<Pod>, known: Known, now: Instant) {
+        let uid = pod.uid.clone();
+        self.want(pod.clone(), now);
+        let Some(worker) = self.pods.get_mut(&uid) else { return };
+        worker.status = worker.status.take().or(known.status);
+        if let Some(memory) = worker.memory.as_mut().filter(|_| !identity::changed(&known.pod, &pod)) {
+            memory.recorded = Some(pod);
+        }
     }
 
     /// A pod is wanted, newly or in another version.
@@ -257,7 +268,7 @@ impl Workers {
                 }
                 Kind::Sync { pod, before: worker.status.clone(), look_after }
             }
-            (State::Syncing | State::Terminating, target) => Kind::Terminate(target),
+            (State::Syncing | State::Terminating, target) => Kind::Terminate { target, before: worker.status.clone() },
         };
         let memory = worker.memory.take()?;
         worker.dirty = false;

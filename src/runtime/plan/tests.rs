@@ -187,6 +187,7 @@ fn containers_by_policy_and_state() {
         ("m=new", ["start m*4", "start m*4", "start m*4"]),
         ("m=0", ["start m*4", "stop", "stop"]),
         ("m=1", ["start m*4", "start m*4", "stop"]),
+        ("m=oom", ["start m*4", "start m*4", "stop"]),
         ("m=lost", ["kill m Unknown", "kill m Unknown", "kill m Unknown"]),
         ("m=run~", ["kill m DefinitionChanged", "kill m DefinitionChanged", "kill m DefinitionChanged"]),
         ("m=0~", ["start m*4", "stop", "stop"]),
@@ -298,6 +299,22 @@ fn probes_kill() {
         case.verdicts.insert(ContainerId::new("m1"), verdict);
         assert_eq!(case.plan(), want, "{policy}");
     }
+}
+
+#[test]
+fn a_containers_own_restart_policy_goes_before_the_pods() {
+    let own = |case: &mut Case<'_>, i: usize, policy: &str| {
+        case.pod.spec.containers[i].restart_policy = Some(policy.to_owned());
+    };
+    let mut case = Case::new("Never", "m n", "s0:ready m=1 n=0");
+    own(&mut case, 0, "OnFailure");
+    assert_eq!(case.plan(), "start m*4");
+    let mut case = Case::new("Always", "m n", "s0:ready m=1 n=run");
+    own(&mut case, 0, "Never");
+    assert_eq!(case.plan(), "");
+    let mut case = Case::new("Never", "m n", "s0:dead m=137 n=0");
+    own(&mut case, 0, "Always");
+    assert_eq!(case.plan(), "recreate#1 m*4", "one that may run again keeps the pod going");
 }
 
 #[test]

@@ -135,7 +135,7 @@ fn restart_policy(report: &mut Report, at: &Path<'_>, c: &core::Container) {
     }
     for (i, rule) in rules.iter().enumerate() {
         let at = list.index(i);
-        report.choice(&at.field("action"), &rule.action, &["Restart", "RestartAllContainers"]);
+        report.choice(&at.field("action"), &rule.action, &["Restart"]);
         let at = at.field("exitCodes");
         let Some(codes) = &rule.exit_codes else {
             report.required(&at);

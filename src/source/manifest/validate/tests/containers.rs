@@ -304,12 +304,10 @@ fn restarts() {
             &["restartPolicyRules[0].exitCodes.values: Too many: 256: may not be more than 255"],
         ),
         (&rule("action: Restart"), &["restartPolicyRules[0].exitCodes: Required value"]),
-        (&rule("action: RestartAllContainers, exitCodes: {operator: In}"), &[]),
+        (&rule("action: Restart, exitCodes: {operator: In}"), &[]),
         (
             &rule("action: Stop, exitCodes: {operator: In}"),
-            &[
-                "restartPolicyRules[0].action: Unsupported value: \"Stop\": one of \"Restart\", \"RestartAllContainers\"",
-            ],
+            &["restartPolicyRules[0].action: Unsupported value: \"Stop\""],
         ),
         (
             "restartPolicyRules: [{action: Restart, exitCodes: {operator: In}}]",
