@@ -16,6 +16,7 @@ use crate::disk;
 use crate::lane::Lane;
 use crate::pleg::{Cache, Health, Pleg};
 use crate::pod::Source;
+use crate::runtime::logs::Rotation;
 use crate::runtime::{self, Node, Paths, Runtime};
 use crate::server::{Api, http};
 use crate::source::file::{self, FileSource};
@@ -92,6 +93,16 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let pleg = Pleg::new(cri, cache.clone(), health.clone(), event);
     let (_pleg_stop, pleg_stopped) = bounded(0);
     spawn("pleg", move || pleg.run(pleg_stopped))?;
+
+    let rotation = Rotation {
+        cri: runtime.cri.clone(),
+        cache: cache.clone(),
+        max_size: config.container_log.max_size,
+        max_files: usize::try_from(config.container_log.max_files).unwrap_or(usize::MAX),
+    };
+    let (_rotation_stop, rotation_stopped) = bounded(0);
+    let interval = config.container_log.monitor_interval;
+    spawn("logs", move || rotation.run(interval, &rotation_stopped))?;
 
     let records = runtime::read_records(&paths);
     let (update, updates) = bounded(CHANNEL);

@@ -18,6 +18,9 @@ pub const KIND: &str = "KubeletConfiguration";
 /// warning.
 pub const SERVED: &[&str] = &[
     "address",
+    "containerLogMaxFiles",
+    "containerLogMaxSize",
+    "containerLogMonitorInterval",
     "containerRuntimeEndpoint",
     "fileCheckFrequency",
     "healthzBindAddress",

@@ -8,7 +8,7 @@ pub mod labels;
 pub mod quantity;
 pub mod restart;
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::fmt;
 use std::sync::Arc;
 
@@ -161,9 +161,43 @@ impl Pod {
         &self.spec.containers
     }
 
+    /// The ephemeral containers, as the containers that they are at heart.
+    pub fn ephemeral_containers(&self) -> impl Iterator<Item = core::Container> {
+        self.spec.ephemeral_containers.iter().flatten().map(as_container)
+    }
+
+    /// The container of this name, of whatever kind.
+    pub fn container(&self, name: &str) -> Option<Cow<'_, core::Container>> {
+        let found = self.all_containers().find(|c| c.name == name).map(Cow::Borrowed);
+        found.or_else(|| self.ephemeral_containers().find(|c| c.name == name).map(Cow::Owned))
+    }
+
     /// Init containers, then containers.
     pub fn all_containers(&self) -> impl Iterator<Item = &core::Container> {
         self.init_containers().iter().chain(self.containers())
+    }
+}
+
+fn as_container(c: &core::EphemeralContainer) -> core::Container {
+    core::Container {
+        args: c.args.clone(),
+        command: c.command.clone(),
+        env: c.env.clone(),
+        env_from: c.env_from.clone(),
+        image: c.image.clone(),
+        image_pull_policy: c.image_pull_policy.clone(),
+        name: c.name.clone(),
+        security_context: c.security_context.clone(),
+        stdin: c.stdin,
+        stdin_once: c.stdin_once,
+        termination_message_path: c.termination_message_path.clone(),
+        termination_message_policy: c.termination_message_policy.clone(),
+        tty: c.tty,
+        volume_devices: c.volume_devices.clone(),
+        volume_mounts: c.volume_mounts.clone(),
+        working_dir: c.working_dir.clone(),
+        // The API allows no more of them.
+        ..Default::default()
     }
 }
 

@@ -3,11 +3,11 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::memory::Memory;
-use super::{Paths, Runtime, paths};
+use super::{Paths, Runtime, logs, paths};
 use crate::cri::{self, ContainerState};
 use crate::pleg::{Observed, ObservedContainer};
 use crate::pod::{Pod, PodName, PodUid};
@@ -52,8 +52,9 @@ impl Runtime {
         let message =
             self.node.paths.termination_log(uid, &status.container.name, status.container.notes.restart_count);
         let link = paths::Paths::log_link(name, &status.container.name, status.container.id.as_str());
-        let log = (!status.log_path.is_empty()).then(|| status.log_path.clone().into());
-        for path in log.into_iter().chain([link, message]) {
+        let log = (!status.log_path.is_empty()).then(|| PathBuf::from(&status.log_path));
+        let rotated = log.as_ref().and_then(|log| logs::rotated(log).ok()).unwrap_or_default();
+        for path in log.into_iter().chain(rotated).chain([link, message]) {
             match fs::remove_file(&path) {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => log::warn!("{}: {e}", path.display()),
                 _ => {}

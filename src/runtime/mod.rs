@@ -8,6 +8,7 @@ mod clean;
 mod container;
 mod hook;
 mod kill;
+pub mod logs;
 pub mod memory;
 mod message;
 mod paths;

@@ -1,6 +1,7 @@
 //! What to do for a pod: its spec against what was observed, as a pure function
 //! (pkg/kubelet/kuberuntime/kuberuntime_manager.go, kuberuntime_container.go).
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use crate::cri::{ContainerId, ContainerState, SandboxId};
@@ -13,13 +14,15 @@ use crate::pod::{Pod, core, identity, is_sidecar};
 pub enum Which {
     Init(usize),
     Main(usize),
+    Ephemeral(usize),
 }
 
 impl Which {
-    pub fn of(self, pod: &Pod) -> Option<&core::Container> {
+    pub fn of(self, pod: &Pod) -> Option<Cow<'_, core::Container>> {
         match self {
-            Which::Init(i) => pod.init_containers().get(i),
-            Which::Main(i) => pod.containers().get(i),
+            Which::Init(i) => pod.init_containers().get(i).map(Cow::Borrowed),
+            Which::Main(i) => pod.containers().get(i).map(Cow::Borrowed),
+            Which::Ephemeral(i) => pod.ephemeral_containers().nth(i).map(Cow::Owned),
         }
     }
 }
@@ -80,13 +83,15 @@ pub fn plan(facts: &Facts<'_>) -> Plan {
         Sandbox::Good(id) => id,
         Sandbox::Needed { attempt } => return facts.recreate(attempt),
     };
+    let mut start = facts.ephemeral();
     let init = facts.init(&sandbox);
+    start.extend(init.start);
+    let mut kill = init.kill;
     match init.outcome {
         InitOutcome::Failed => return Plan::Stop,
-        InitOutcome::Pending => return Plan::Keep { sandbox, kill: init.kill, start: init.start },
+        InitOutcome::Pending => return Plan::Keep { sandbox, kill, start },
         InitOutcome::Done => {}
     }
-    let (mut kill, mut start) = (init.kill, init.start);
     let mut keep = 0;
     for (i, container) in pod.containers().iter().enumerate() {
         let which = Which::Main(i);
@@ -163,6 +168,13 @@ impl Facts<'_> {
             Some(first) => Plan::Recreate { attempt, start: vec![self.start(Which::Init(0), first)] },
             None => Plan::Recreate { attempt, start },
         }
+    }
+
+    /// Ephemeral containers are started once, whatever the others do, and never again.
+    fn ephemeral(&self) -> Vec<Start> {
+        let all = self.pod.ephemeral_containers().enumerate();
+        let new = all.filter(|(_, c)| self.observed.newest(&c.name).is_none());
+        new.map(|(i, c)| self.start(Which::Ephemeral(i), &c)).collect()
     }
 
     fn start(&self, which: Which, container: &core::Container) -> Start {

@@ -54,6 +54,7 @@ impl Runtime {
                 break;
             }
             let Some(spec) = start.which.of(ground.pod) else { continue };
+            let spec = &*spec;
             match self.start(ground, memory, spec, start.restart_count) {
                 Ok(Outcome::Started) => {
                     memory.waiting.remove(&spec.name);

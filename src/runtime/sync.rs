@@ -20,6 +20,8 @@ use crate::pod::{Pod, PodUid, core};
 use crate::status::{self, PodFailure, events};
 use crate::volume;
 
+/// How often a sync looks again at what it did itself, before other pods have their turn.
+const PASSES: usize = 3;
 /// How long to wait after a status could not be kept on disk.
 const KEEP_RETRY: Duration = Duration::from_secs(60);
 
@@ -71,6 +73,23 @@ impl Runtime {
     /// # Errors
     /// When the pod could not be looked at.
     pub fn sync(
+        &self,
+        pod: &Arc<Pod>,
+        memory: &mut Memory,
+        fresh: Option<Instant>,
+        before: Option<&core::PodStatus>,
+    ) -> Result<Synced, Error> {
+        let mut synced = self.pass(pod, memory, fresh, before)?;
+        for _ in 1..PASSES {
+            if synced.next != Next::Again || synced.error.is_some() {
+                break;
+            }
+            synced = self.pass(pod, memory, None, Some(&synced.status))?;
+        }
+        Ok(synced)
+    }
+
+    fn pass(
         &self,
         pod: &Arc<Pod>,
         memory: &mut Memory,
@@ -267,7 +286,8 @@ impl Runtime {
         let mut next = Next::Rest;
         for c in observed.containers.iter().filter(|c| c.is_alive()) {
             let container = &c.status.container;
-            let Some(spec) = pod.all_containers().find(|spec| *spec.name == *container.name) else { continue };
+            let Some(spec) = pod.container(&container.name) else { continue };
+            let spec = &*spec;
             let planned = kills.iter().find(|kill| kill.id == container.id);
             let hook_failed = memory.post_start_failed.contains_key(&container.id);
             let begun = memory.kills.contains_key(&container.id);

@@ -123,10 +123,11 @@ impl Runtime {
                 let message = format!("Stopping container {}", container.name);
                 events::record(events::Kind::Normal, target.name(), "Killing", &message);
             }
+            let spec = pod.and_then(|pod| pod.container(&container.name));
             let victim = Victim {
                 target,
                 container,
-                spec: pod.and_then(|pod| pod.all_containers().find(|spec| *spec.name == *container.name)),
+                spec: spec.as_deref(),
                 ips,
                 grace: Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
                 turn: pod.is_none_or(|pod| is_turn(pod, &container.name, &names)),

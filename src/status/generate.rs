@@ -38,12 +38,13 @@ pub fn generate(facts: &Facts<'_>) -> core::PodStatus {
     let pod = facts.pod;
     let mut init: Vec<_> = pod.init_containers().iter().map(|c| facts.container(c, true)).collect();
     let mut containers: Vec<_> = pod.containers().iter().map(|c| facts.container(c, false)).collect();
+    let mut ephemeral: Vec<_> = pod.ephemeral_containers().map(|c| facts.container(&c, false)).collect();
     let phase = if facts.failed.is_some() { Phase::Failed } else { phase(pod, &init, &containers) };
     let conditions = facts.conditions(phase, &init, &containers);
     containers.sort_by(|a, b| a.name.cmp(&b.name));
     let ips = facts.pod_ips();
     let hosts = facts.host_ips.iter().map(|ip| core::HostIP { ip: ip.clone() }).collect::<Vec<_>>();
-    limit_messages(init.iter_mut().chain(&mut containers));
+    limit_messages(init.iter_mut().chain(&mut containers).chain(&mut ephemeral));
     core::PodStatus {
         phase: Some(phase.as_str().to_owned()),
         reason: facts.failed.map(|failed| failed.reason.to_owned()),
@@ -56,6 +57,7 @@ pub fn generate(facts: &Facts<'_>) -> core::PodStatus {
         start_time: Some(facts.start_time()),
         init_container_statuses: (!init.is_empty()).then_some(init),
         container_statuses: Some(containers),
+        ephemeral_container_statuses: (!ephemeral.is_empty()).then_some(ephemeral),
         ..Default::default()
     }
 }
@@ -92,7 +94,7 @@ impl Facts<'_> {
             started: Some(false),
             ..Default::default()
         };
-        let default_reason = match !is_init && !self.pod.init_containers().is_empty() {
+        let default_reason = match !self.pod.init_containers().is_empty() {
             true => "PodInitializing",
             false => "ContainerCreating",
         };

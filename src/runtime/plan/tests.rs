@@ -302,6 +302,24 @@ fn probes_kill() {
 }
 
 #[test]
+fn ephemeral_containers_start_once_and_keep_no_pod_alive() {
+    let table = [
+        ("Always", "i | m", "", "start e i"),
+        ("Always", "m", "m=run", "start e"),
+        ("Always", "m", "m=run e=run", ""),
+        ("Always", "m", "m=run e=1", ""),
+        ("Never", "m", "m=0 e=run", "stop"),
+    ];
+    for (policy, containers, observed, want) in table {
+        let observed = format!("s0:ready {observed}");
+        let mut case = Case::new(policy, containers, &observed);
+        case.pod.spec.ephemeral_containers =
+            Some(vec![core::EphemeralContainer { name: "e".to_owned(), ..Default::default() }]);
+        assert_eq!(case.plan(), want, "{policy} {containers} with {observed}");
+    }
+}
+
+#[test]
 fn a_containers_own_restart_policy_goes_before_the_pods() {
     let own = |case: &mut Case<'_>, i: usize, policy: &str| {
         case.pod.spec.containers[i].restart_policy = Some(policy.to_owned());
