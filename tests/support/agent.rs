@@ -107,7 +107,8 @@ impl Agent {
     /// Starts it and doesn't wait.
     #[track_caller]
     pub fn launch(&mut self) {
-        assert!(self.process.is_none(), "the agent runs already");
+        let ended = self.process.as_mut().is_none_or(|process| process.exited().is_some());
+        assert!(ended, "the agent runs already");
         let config = self.dir.join("config.yaml");
         fs::write(&config, self.config.to_string()).expect("write the agent's configuration");
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log_path()).expect("open its log");

@@ -1,8 +1,9 @@
 #!/bin/sh
-# The namespaces that a private containerd, and an agent, live in. Three ways to call it:
+# The namespaces that a private containerd, and an agent, live in. The ways to call it:
 #
 #   cell.sh hold DIR CGROUP NODE KEEP   make the namespaces; on end of input take everything away
-#   cell.sh init DIR CGROUP NODE KEEP   (called by hold) first process of the namespaces
+#   cell.sh part DIR CGROUP NODE KEEP   (called by hold) in the cgroup namespace, makes the others
+#   cell.sh init DIR CGROUP NODE KEEP   (called by part) first process of the namespaces
 #   cell.sh enter DIR PID COMMAND...    run a command in them; PID is the one that "ready" told
 #
 # DIR and KEEP are directories that stay visible in there as they are.
@@ -46,13 +47,13 @@ make_cgroups() {
 	hierarchies | while read -r top type _; do
 		if [ "$type" = cgroup2 ]; then delegate "$top"; fi
 		mkdir "$top/$cgroup"
+		echo "$top/$cgroup" >>"$dir/cgroups"
 		if [ -e "$top/cpuset.cpus" ] && [ "$type" = cgroup ]; then
 			cat "$top/cpuset.cpus" >"$top/$cgroup/cpuset.cpus"
 			cat "$top/cpuset.mems" >"$top/$cgroup/cpuset.mems"
 			echo 1 >"$top/$cgroup/cgroup.clone_children"
 		fi
 		mkdir "$top/$cgroup/init"
-		echo "$top/$cgroup" >>"$dir/cgroups"
 	done
 }
 
@@ -86,24 +87,29 @@ drop_cgroups() {
 
 hold() {
 	set +e # all that can be taken away is taken away
-	if (set -e; make_cgroups); then
+	(set -e && make_cgroups)
+	if [ $? -eq 0 ]; then
 		exec 3<&0 # a background job would get /dev/null
-		(
-			join . && exec setpriv --pdeathsig KILL unshare --cgroup --mount --net --pid --fork --kill-child \
-				--propagation private sh "$0" init "$dir" "$cgroup" "$node" "$keep"
-		) <&3 &
-		exec >&- # "ready", or its absence, comes from init alone
-		while read -r _; do :; done
+		(join . && exec setpriv --pdeathsig KILL unshare --cgroup sh "$0" part "$dir" "$cgroup" "$node" "$keep") <&3 &
 	fi
+	exec >&- # "ready", or its absence, comes from init alone
+	while read -r _; do :; done
 	drop_cgroups
 	wait
 	rm -rf --one-file-system "$dir"
 }
 
+# The cgroup namespace begins where its first process was; then that must leave, for a version 2 cgroup
+# has either processes or controllers.
+part() {
+	join init
+	exec unshare --mount --net --pid --fork --kill-child --propagation private \
+		sh "$0" init "$dir" "$cgroup" "$node" "$keep"
+}
+
 init() {
 	# The old /proc still tells our pid outside.
 	read -r pid _ </proc/self/stat
-	join init
 	mount -t proc proc /proc
 	hierarchies >"$dir/hierarchies"
 	while read -r top type controllers; do
@@ -148,7 +154,7 @@ init() {
 verb=$1 dir=$2
 shift 2
 case $verb in
-hold | init)
+hold | part | init)
 	cgroup=$1 node=$2 keep=$3
 	$verb
 	;;

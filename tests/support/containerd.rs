@@ -9,13 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cleat::cri::proto::runtime::{ImageStatusRequest, StatusRequest};
-use grpcio::CallOption;
 use parking_lot::Mutex;
 use rustix::process::Signal;
 use serde::Deserialize;
 
 use super::cell::require;
-use super::{BUSYBOX, Cell, PAUSE, Process, eventually, image_client, images, runtime_client};
+use super::{BUSYBOX, Cell, PAUSE, Process, eventually, image_client, images, runtime_client, within};
 
 const PROGRAMS: &[&str] = &["containerd", "containerd-shim-runc-v2", "ctr", "curl", "iptables", "runc"];
 const CNI_PLUGINS: &[&str] = &["bridge", "host-local", "loopback", "portmap"];
@@ -155,7 +154,8 @@ impl Containerd {
             if let Some(status) = process.exited() {
                 panic!("containerd ended: {status}\n{}", tail(&log, 30));
             }
-            let status = client.status(&StatusRequest::new(), timeout(5)).map_err(|e| e.to_string())?.status;
+            let status =
+                client.status(&StatusRequest::new(), within(Duration::from_secs(5))).map_err(|e| e.to_string())?.status;
             let unmet = status.conditions.iter().find(|c| !c.status).cloned();
             unmet.map_or(Ok(()), |c| Err(format!("{} is false: {}", c.type_, c.message)))
         });
@@ -223,7 +223,7 @@ impl Containerd {
         let mut request = ImageStatusRequest::new();
         request.image.mut_or_insert_default().image = name.to_owned();
         eventually(&format!("image {name}"), Duration::from_secs(20), || {
-            let answer = client.image_status(&request, timeout(5)).map_err(|e| e.to_string())?;
+            let answer = client.image_status(&request, within(Duration::from_secs(5))).map_err(|e| e.to_string())?;
             answer.image.into_option().map(|_| ()).ok_or_else(|| "not there".to_owned())
         });
     }
@@ -298,7 +298,17 @@ impl Drop for Containerd {
 
 /// Runs `curl`, given as a command, on one URL: status and body, or why there is no answer.
 pub(super) fn curl(mut command: Command, url: &str) -> Result<(u16, String), String> {
-    command.args(["--silent", "--show-error", "--max-time", "10", "--write-out", "\n%{http_code}", url]);
+    command.args([
+        "--noproxy",
+        "*",
+        "--silent",
+        "--show-error",
+        "--max-time",
+        "10",
+        "--write-out",
+        "\n%{http_code}",
+        url,
+    ]);
     let out = command.stdin(Stdio::null()).output().map_err(|e| format!("curl: {e}"))?;
     if !out.status.success() {
         return Err(String::from_utf8_lossy(&out.stderr).trim_end().to_owned());
@@ -313,10 +323,6 @@ pub(super) fn tail(path: &Path, lines: usize) -> String {
     let text = fs::read(path).map(|b| String::from_utf8_lossy(&b).into_owned()).unwrap_or_else(|e| e.to_string());
     let all: Vec<_> = text.lines().collect();
     all[all.len().saturating_sub(lines)..].join("\n")
-}
-
-pub(super) fn timeout(seconds: u64) -> CallOption {
-    CallOption::default().timeout(Duration::from_secs(seconds))
 }
 
 /// Whether processes here may be given a negative oom_score_adj.

@@ -41,7 +41,11 @@ fn build() -> PathBuf {
     }
     // Other test binaries may build at the same time: the first to rename wins.
     let fresh = tempfile::tempdir_in(cache).expect("make a directory for the images");
-    let out = Command::new(&script).arg(fresh.path()).output().unwrap_or_else(|e| panic!("{}: {e}", script.display()));
+    let mut command = Command::new(&script);
+    for setting in ["ARCH", "BUSYBOX", "CC"] {
+        command.env_remove(setting);
+    }
+    let out = command.arg(fresh.path()).output().unwrap_or_else(|e| panic!("{}: {e}", script.display()));
     assert!(out.status.success(), "{}: {}\n{}", script.display(), out.status, String::from_utf8_lossy(&out.stderr));
     match fs::rename(fresh.path(), &built) {
         Ok(()) => drop(fresh.keep()),

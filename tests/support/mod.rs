@@ -12,6 +12,7 @@ pub mod cell;
 pub mod containerd;
 pub mod cri;
 mod images;
+pub mod pods;
 pub mod process;
 
 use std::future::Future;
@@ -23,13 +24,14 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use cleat::cri::proto::runtime_services::{ImageServiceClient, RuntimeServiceClient};
-use grpcio::{ChannelBuilder, Client, EnvBuilder, Environment};
+use grpcio::{CallOption, ChannelBuilder, Client, EnvBuilder, Environment, RpcStatusCode};
 
 pub use agent::Agent;
 pub use cell::Cell;
 pub use containerd::Containerd;
 pub use cri::FakeCri;
 pub use images::{BUSYBOX, Images, PAUSE, images};
+pub use pods::Pods;
 pub use process::Process;
 
 /// The name of the node that the agent manages, in a cell and on the host.
@@ -88,4 +90,19 @@ fn client(socket: &Path) -> Client {
         .max_reconnect_backoff(Duration::from_millis(200))
         .connect(&format!("unix:{}", socket.display()));
     Client::new(channel)
+}
+
+/// The options of a call that may take so long.
+pub fn within(time: Duration) -> CallOption {
+    CallOption::default().timeout(time)
+}
+
+/// Status code and message of a call that must fail.
+#[track_caller]
+pub fn refusal<T>(result: grpcio::Result<T>) -> (RpcStatusCode, String) {
+    match result {
+        Err(grpcio::Error::RpcFailure(status)) => (status.code(), status.message().to_owned()),
+        Err(other) => panic!("not an answer: {other}"),
+        Ok(_) => panic!("it was done"),
+    }
 }

@@ -16,9 +16,11 @@
 //! the same errors for what isn't there, no container events unless switched on. It doesn't know the
 //! agent.
 
+mod containers;
 mod faults;
 mod model;
 mod operations;
+mod sandboxes;
 mod serve;
 
 use std::fs::OpenOptions;

@@ -290,7 +290,7 @@ impl Model {
     }
 
     pub(super) fn sandbox_status(&self, id: &str) -> Option<PodSandboxStatus> {
-        self.sandboxes.get(id).map(super::operations::sandbox_status)
+        self.sandboxes.get(id).map(super::sandboxes::sandbox_status)
     }
 
     /// How the container takes it to be told to stop. Unless told otherwise it ends at once, with 0.
