@@ -1,0 +1,55 @@
+//! The test images: built by `scripts/images`, once for each state of what goes into them.
+
+use std::hash::{DefaultHasher, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+use std::{fs, io};
+
+/// The sandbox image.
+pub const PAUSE: &str = "cleat.local/pause:1";
+/// A shell and the usual tools; its default command is `sh`.
+pub const BUSYBOX: &str = "cleat.local/busybox:1";
+
+/// Docker archives, as `ctr images import` takes them.
+pub struct Images {
+    pub pause: PathBuf,
+    pub busybox: PathBuf,
+}
+
+/// Builds the images, or finds them built by an earlier run.
+pub fn images() -> &'static Images {
+    static BUILT: LazyLock<Images> = LazyLock::new(|| {
+        let dir = build();
+        Images { pause: dir.join("pause.tar"), busybox: dir.join("busybox.tar") }
+    });
+    &BUILT
+}
+
+fn build() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let script = root.join("scripts/images");
+    let mut hash = DefaultHasher::new();
+    for input in [&script, &root.join("tests/support/pause.c"), Path::new("/bin/busybox")] {
+        let bytes = fs::read(input).unwrap_or_else(|e| panic!("the images need {}: {e}", input.display()));
+        hash.write(&bytes);
+    }
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let built = cache.join(format!("images-{:016x}", hash.finish()));
+    if built.exists() {
+        return built;
+    }
+    // Other test binaries may build at the same time: the first to rename wins.
+    let fresh = tempfile::tempdir_in(cache).expect("make a directory for the images");
+    let mut command = Command::new(&script);
+    for setting in ["ARCH", "BUSYBOX", "CC"] {
+        command.env_remove(setting);
+    }
+    let out = command.arg(fresh.path()).output().unwrap_or_else(|e| panic!("{}: {e}", script.display()));
+    assert!(out.status.success(), "{}: {}\n{}", script.display(), out.status, String::from_utf8_lossy(&out.stderr));
+    match fs::rename(fresh.path(), &built) {
+        Ok(()) => drop(fresh.keep()),
+        Err(e) => assert!(built.exists(), "rename {} to {}: {e}", fresh.path().display(), built.display()),
+    }
+    built
+}
