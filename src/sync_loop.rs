@@ -47,7 +47,7 @@ pub trait SyncHandler {
     fn removes(&mut self, pods: Vec<Arc<Pod>>, now: Instant);
     fn reconcile(&mut self, pods: Vec<Arc<Pod>>, now: Instant);
     /// The source has been heard.
-    fn source_heard(&mut self, source: Source);
+    fn source_heard(&mut self, source: Source, now: Instant);
     fn pleg(&mut self, event: pleg::Event, now: Instant);
     fn lane_done(&mut self, done: Done);
     fn report(&mut self, report: Report, now: Instant);
@@ -140,7 +140,7 @@ fn configure(handler: &mut dyn SyncHandler, update: PodUpdate, now: Instant) {
         Op::Remove => handler.removes(pods, now),
         Op::Reconcile => handler.reconcile(pods, now),
     }
-    handler.source_heard(source);
+    handler.source_heard(source, now);
 }
 
 /// The handler of the agent.
@@ -256,9 +256,9 @@ impl SyncHandler for Handler {
         }
     }
 
-    fn source_heard(&mut self, source: Source) {
-        if self.unheard.remove(&source) && self.unheard.is_empty() {
-            log::debug!("all sources have been heard");
+    fn source_heard(&mut self, source: Source, now: Instant) {
+        if self.unheard.remove(&source) {
+            self.cleanups(now);
         }
     }
 
@@ -272,6 +272,7 @@ impl SyncHandler for Handler {
                 for name in names {
                     self.orphans_of(&name, now);
                 }
+                self.cleanups(now);
             }
         }
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use parking_lot::RwLock;
 
-use crate::cri::{Container, ContainerState, ContainerStatus, Sandbox, SandboxId, SandboxStatus};
+use crate::cri::{Container, ContainerState, ContainerStatus, Sandbox, SandboxId, SandboxStatus, UnixNanos};
 use crate::pod::PodUid;
 
 /// One pod as the runtime has it.
@@ -127,6 +127,39 @@ impl Cache {
                 observed
             }
         }
+    }
+
+    /// A sandbox was just made: a listing that doesn't show it yet, or never does, is not believed
+    /// without asking.
+    pub fn expect_sandbox(&self, sandbox: Sandbox) {
+        self.expect(&sandbox.pod.uid.clone(), |observed| {
+            observed.sandboxes.push(SandboxStatus { sandbox, ips: Vec::new(), host_network: false });
+        });
+    }
+
+    /// The same for a container that was just started.
+    pub fn expect_container(&self, container: Container) {
+        self.expect(&container.pod.uid.clone(), |observed| {
+            let status = ContainerStatus {
+                container,
+                started_at: UnixNanos::default(),
+                finished_at: UnixNanos::default(),
+                exit_code: 0,
+                reason: String::new(),
+                message: String::new(),
+                image: String::new(),
+                image_ref: String::new(),
+                log_path: String::new(),
+            };
+            observed.containers.push(ObservedContainer { status, exited_seen: None });
+        });
+    }
+
+    fn expect(&self, uid: &PodUid, note: impl FnOnce(&mut Observed)) {
+        let mut inner = self.0.write();
+        let at = inner.listed.unwrap_or_else(Instant::now);
+        let observed = inner.pods.entry(uid.clone()).or_insert_with(|| Arc::new(Observed::empty(at)));
+        note(Arc::make_mut(observed));
     }
 
     /// Everything was listed at `at`; of `unsure` pods only what was known before is known.

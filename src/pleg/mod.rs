@@ -331,6 +331,20 @@ fn complete(
         };
         observed.containers.extend(status.map(|status| ObservedContainer::new(status, before, at)));
     }
+    // A listing that leaves out what was alive a moment ago is not believed without asking: to make
+    // a second one of a container that runs is worse than a call more.
+    for known in before.map(|b| b.sandboxes.as_slice()).unwrap_or_default().iter().filter(|s| s.sandbox.ready) {
+        if !observed.sandboxes.iter().any(|s| s.sandbox.id == known.sandbox.id) {
+            observed.sandboxes.extend(cri.pod_sandbox_status(&known.sandbox)?);
+        }
+    }
+    for known in before.map(|b| b.containers.as_slice()).unwrap_or_default().iter().filter(|c| c.is_alive()) {
+        let container = &known.status.container;
+        if !observed.containers.iter().any(|c| c.status.container.id == container.id) {
+            let status = cri.container_status(container)?;
+            observed.containers.extend(status.map(|status| ObservedContainer::new(status, before, at)));
+        }
+    }
     observed.sandboxes.sort_by_key(|s| std::cmp::Reverse((s.sandbox.created_at, s.sandbox.attempt)));
     observed.containers.sort_by_key(|c| {
         let c = &c.status.container;

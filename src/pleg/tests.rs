@@ -56,6 +56,9 @@ impl Cri for Script {
     fn pod_sandbox_status(&self, sandbox: &Sandbox) -> cri::Result<Option<SandboxStatus>> {
         self.ask(|said| {
             said.statuses += 1;
+            if !said.sandboxes.contains(sandbox) {
+                return Ok(None);
+            }
             Ok(Some(SandboxStatus { sandbox: sandbox.clone(), ips: vec!["10.0.0.1".to_owned()], host_network: false }))
         })
     }
@@ -244,6 +247,25 @@ fn a_worker_that_looked_later_is_right() {
     assert_eq!(b.relist().expect("lists"), NONE, "that listing is older than what the worker saw");
     assert_eq!(b.relist().expect("lists"), NONE);
     assert_eq!(b.relist().expect("lists"), ["a"]);
+}
+
+#[test]
+fn a_listing_that_leaves_out_what_is_alive_is_not_believed() {
+    let mut b = Bench::new();
+    b.relist().expect("lists");
+    let made = container("a", 0, ContainerState::Running);
+    b.cache.expect_container(made.clone());
+    b.say(|said| said.containers = vec![made]);
+    let uid = PodUid::new("a");
+    // The listing is asked with another pod's eyes: it shows nothing.
+    let nothing = |b: &mut Bench| {
+        b.now += RELIST_PERIOD;
+        let before = b.cache.known(&uid);
+        complete(&b.script, before.as_deref(), vec![], vec![], b.now).expect("looks")
+    };
+    assert_eq!(nothing(&mut b).containers.len(), 1, "it is there, as its status says");
+    b.say(|said| said.containers.clear());
+    assert_eq!(nothing(&mut b).containers.len(), 0);
 }
 
 /// kubernetes#45419, #94829, #77728: one pod that can't be looked at is no other's trouble.

@@ -14,7 +14,7 @@ use super::plan::Start;
 use super::sync::Next;
 use super::terminate::Ending;
 use super::{Error, Runtime, container, hook, paths, sandbox};
-use crate::cri::{Code, ContainerId, Image, SandboxStatus};
+use crate::cri::{Code, Container, ContainerId, ContainerState, Image, SandboxStatus, UnixNanos};
 use crate::disk;
 use crate::image::{self, Need, PullPolicy};
 use crate::pleg::{Observed, ObservedContainer};
@@ -249,6 +249,16 @@ impl Runtime {
             }
             return Err(self.failed(pod, memory, spec, "RunContainerError", e.message));
         }
+        self.cache.expect_container(Container {
+            id: id.clone(),
+            sandbox: ground.sandbox.sandbox.id.clone(),
+            pod: ground.sandbox.sandbox.pod.clone(),
+            name: spec.name.as_str().into(),
+            attempt: u32::try_from(restart_count).unwrap_or(0),
+            state: ContainerState::Running,
+            created_at: UnixNanos::default(),
+            notes: Arc::default(),
+        });
         let log = self.node.paths.pod_logs(&pod.uid, &pod.name).join(paths::log_file(&spec.name, restart_count));
         if let Err(e) = link_log(&log, &paths::Paths::log_link(&pod.name, &spec.name, id.as_str())) {
             log::warn!("{}: linking the log of {}: {e}", pod.name, spec.name);

@@ -13,7 +13,7 @@ use super::plan::{self, Kill, Plan, Why};
 use super::start::Ground;
 use super::terminate::{Stopped, Target};
 use super::{Error, Runtime, paths, record};
-use crate::cri::{SandboxId, SandboxStatus};
+use crate::cri::{PodRef, Sandbox, SandboxId, SandboxStatus, UnixNanos};
 use crate::disk;
 use crate::pleg::{self, Observed};
 use crate::pod::{Pod, PodUid, core};
@@ -116,7 +116,7 @@ impl Runtime {
             self.tell(pod, memory, "FailedMount", error.as_ref());
         }
         self.clean(pod, memory, &observed);
-        let status = self.status(pod, memory, &observed, before);
+        let status = self.status(pod, memory, &observed, Some(&status));
         let next = match next {
             // It is looked at again at once, and may well be another by then.
             Next::Again => next,
@@ -272,6 +272,13 @@ impl Runtime {
                 return Err(e.into());
             }
         };
+        self.cache.expect_sandbox(Sandbox {
+            id: id.clone(),
+            pod: PodRef { uid: pod.uid.clone(), name: pod.name.clone() },
+            attempt,
+            ready: true,
+            created_at: UnixNanos::default(),
+        });
         let observed = pleg::inspect(&*self.cri, &self.cache, &pod.uid, Instant::now())?;
         let sandbox = observed.sandboxes.iter().find(|s| s.sandbox.id == id).cloned();
         sandbox.ok_or_else(|| Error::Start(format!("sandbox {id} is gone right after it was made")))

@@ -23,6 +23,7 @@ pub struct Agent {
     place: Place,
     dir: PathBuf,
     config: Value,
+    flags: Vec<String>,
     port: u16,
 }
 
@@ -77,7 +78,7 @@ impl Agent {
             "imageGCLowThresholdPercent": 99,
             "resolvConf": resolv,
         });
-        Agent { process: None, place, dir, config, port }
+        Agent { process: None, place, dir, config, flags: Vec::new(), port }
     }
 
     /// Sets fields of the KubeletConfiguration for the next start; null takes a field away.
@@ -89,6 +90,11 @@ impl Agent {
                 value => config.insert(name.clone(), value.clone()),
             };
         }
+    }
+
+    /// More flags for its next start.
+    pub fn flags(&mut self, flags: &[&str]) {
+        self.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
     }
 
     /// Starts it and waits until it says that it is healthy.
@@ -117,7 +123,7 @@ impl Agent {
             Place::Host(_) => Process::host_command(PROGRAM),
         };
         command.arg("run").arg("--config").arg(config).arg("--root-dir").arg(self.root());
-        command.args(["--hostname-override", NODE]);
+        command.args(["--hostname-override", NODE]).args(&self.flags);
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("share its log")).stderr(log);
         self.process = Some(match &self.place {
             Place::Cell(cell) => cell.spawn("the agent", command),
