@@ -86,7 +86,7 @@ fn kills_at_random_moments() {
 fn compare(containerd: &Containerd, agent: &Agent, wanted: &BTreeMap<String, u64>) -> Result<(), String> {
     let tasks = containerd.tasks();
     let (mut sandboxes, mut containers) = (BTreeMap::new(), BTreeMap::new());
-    let mut running_of = |map: &mut BTreeMap<String, usize>, name: String| *map.entry(name).or_default() += 1;
+    let running_of = |map: &mut BTreeMap<String, usize>, name: String| *map.entry(name).or_default() += 1;
     let mut versions = BTreeMap::new();
     for c in containerd.containers() {
         let name = c.labels.get("io.kubernetes.pod.name").cloned().unwrap_or_default();

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -14,7 +14,9 @@ use tempfile::TempDir;
 use super::containerd::{curl, tail};
 use super::{Cell, Containerd, FakeCri, NODE, Process, eventually};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_cleat");
+/// The agent of this build, or another one that `CLEAT` names.
+static PROGRAM: LazyLock<String> =
+    LazyLock::new(|| std::env::var("CLEAT").unwrap_or_else(|_| env!("CARGO_BIN_EXE_cleat").to_owned()));
 
 /// Dropping it kills the process, not the pods. On a failed test it shows the end of the agent's log.
 pub struct Agent {
@@ -119,8 +121,8 @@ impl Agent {
         fs::write(&config, self.config.to_string()).expect("write the agent's configuration");
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log_path()).expect("open its log");
         let mut command = match &self.place {
-            Place::Cell(cell) => cell.command(PROGRAM),
-            Place::Host(_) => Process::host_command(PROGRAM),
+            Place::Cell(cell) => cell.command(&PROGRAM),
+            Place::Host(_) => Process::host_command(&PROGRAM),
         };
         command.arg("run").arg("--config").arg(config).arg("--root-dir").arg(self.root());
         command.args(["--hostname-override", NODE]).args(&self.flags);
