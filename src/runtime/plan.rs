@@ -157,6 +157,14 @@ impl Facts<'_> {
         if attempt > 0 && ran && !pod.containers().iter().any(|c| may_restart(pod, c)) {
             return Plan::Stop;
         }
+        // An init container that failed for good has failed the pod, whatever becomes of its sandbox.
+        let failed = |container: &&core::Container| {
+            let newest = observed.newest(&container.name).filter(|c| c.state() == ContainerState::Exited);
+            newest.is_some_and(|c| !succeeded(c) && !self.wants_run(container, Some(c)))
+        };
+        if pod.init_containers().iter().filter(|c| !is_sidecar(c)).any(|c| failed(&c)) {
+            return Plan::Stop;
+        }
         let left = |container: &core::Container| self.wants_run(container, observed.newest(&container.name));
         let containers = pod.containers().iter().enumerate().filter(|(_, c)| left(c));
         let start: Vec<_> = containers.map(|(i, c)| self.start(Which::Main(i), c)).collect();
@@ -310,5 +318,7 @@ fn succeeded(c: &ObservedContainer) -> bool {
     c.state() == ContainerState::Exited && c.status.exit_code == 0 && c.status.reason != "OOMKilled"
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;
