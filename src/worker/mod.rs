@@ -2,6 +2,8 @@
 //! pod, never two jobs of one pod at once, never two pods of one name at once. `Pool` is the fixed
 //! set of threads that carry the jobs out.
 
+#[cfg(test)]
+mod model;
 mod pool;
 #[cfg(test)]
 mod tests;
