@@ -36,6 +36,8 @@ pub enum Error {
     ImageUserNotNumeric(String),
     #[error("container's runAsUser breaks non-root policy: it is 0")]
     RunsAsRoot,
+    #[error("an argument or a variable: {0}")]
+    TooLong(#[from] env::TooLong),
     #[error("{0} is not served yet")]
     NotServed(&'static str),
 }
@@ -44,8 +46,8 @@ pub fn config(input: &Input<'_>) -> Result<api::ContainerConfig, Error> {
     let Input { pod, container, .. } = input;
     let envs = environment(pod, container)?;
     let lookup: HashMap<&str, &str> = envs.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-    let expand = |words: &Option<Vec<String>>| -> Vec<String> {
-        words.iter().flatten().map(|word| env::expand(word, |name| lookup.get(name).map(|v| (*v).to_owned()))).collect()
+    let expand = |words: &Option<Vec<String>>| -> Result<Vec<String>, Error> {
+        words.iter().flatten().map(|word| Ok(env::expand(word, |name| lookup.get(name))?)).collect()
     };
     Ok(api::ContainerConfig {
         metadata: MessageField::some(api::ContainerMetadata {
@@ -58,8 +60,8 @@ pub fn config(input: &Input<'_>) -> Result<api::ContainerConfig, Error> {
             user_specified_image: container.image.clone().unwrap_or_default(),
             ..Default::default()
         }),
-        command: expand(&container.command),
-        args: expand(&container.args),
+        command: expand(&container.command)?,
+        args: expand(&container.args)?,
         working_dir: container.working_dir.clone().unwrap_or_default(),
         envs: envs.iter().map(|(key, value)| key_value(key, value)).collect(),
         mounts: mounts(input)?,
@@ -95,7 +97,7 @@ fn environment(pod: &Pod, container: &core::Container) -> Result<Vec<(String, St
                 why: format!("{} is not served yet", field.field_path),
             })?,
             (None, None) if var.value_from.is_some() => return Err(Error::NotServed("valueFrom")),
-            (value, None) => env::expand(value.as_deref().unwrap_or_default(), lookup),
+            (value, None) => env::expand(value.as_deref().unwrap_or_default(), lookup)?,
         };
         out.retain(|(k, _)| *k != var.name);
         out.push((var.name.clone(), value));

@@ -14,6 +14,7 @@ mod message;
 mod paths;
 pub mod plan;
 mod record;
+pub mod request;
 mod sandbox;
 mod start;
 mod sync;
