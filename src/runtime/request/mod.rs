@@ -143,6 +143,8 @@ pub enum ConfigError {
     ImageUserNotNumeric(String),
     #[error("container has runAsNonRoot and image has an invalid user id ({0})")]
     ImageUserInvalid(i64),
+    #[error("unable to find target container {0}")]
+    NoTarget(String),
     #[error("{0}: localhostProfile must be set when type is Localhost")]
     NoLocalhostProfile(&'static str),
     #[error("{field}: unknown value {value:?}")]
