@@ -14,10 +14,12 @@ use crate::config::Config;
 use crate::cri::{Client, Cri};
 use crate::disk;
 use crate::lane::Lane;
+use crate::node;
 use crate::pleg::{Cache, Health, Pleg};
 use crate::pod::Source;
 use crate::runtime::logs::Rotation;
-use crate::runtime::{self, Node, Paths, Runtime};
+use crate::runtime::request::ClusterDns;
+use crate::runtime::{self, HostFiles, Node, Paths, Runtime};
 use crate::server::{Api, http};
 use crate::source::file::{self, FileSource};
 use crate::source::mux::Channel;
@@ -80,7 +82,8 @@ pub fn run(config: &Config) -> Result<(), Error> {
         cri: cri.clone(),
         cache: cache.clone(),
         health: health.clone(),
-        node: Node { paths: paths.clone(), ips: crate::node::addresses(&config.node_ips) },
+        node: node(config, &paths),
+        host: HostFiles::new(config.dns.resolv_conf.clone()),
         stops: Lane::new("stop", STOPS),
         hooks: Lane::new("hook", HOOKS),
         pulls: Lane::new("pull", config.image.max_parallel_pulls.unwrap_or(PULLS)),
@@ -133,6 +136,22 @@ pub fn run(config: &Config) -> Result<(), Error> {
     log::info!("cleat {} runs as node {}", env!("CARGO_PKG_VERSION"), config.node_name);
     sync_loop::run(&mut handler, &inputs, &heartbeat);
     Ok(())
+}
+
+/// What of this node shows in its pods.
+fn node(config: &Config, paths: &Paths) -> Node {
+    Node {
+        paths: paths.clone(),
+        ips: node::addresses(&config.node_ips),
+        cluster_dns: ClusterDns {
+            servers: config.dns.cluster_servers.clone(),
+            domain: config.dns.cluster_domain.clone(),
+        },
+        seccomp_default: config.seccomp_default,
+        selinux: node::has_selinux(),
+        masked_paths: node::throttle_directories(),
+        allocatable: node::capacity(),
+    }
 }
 
 /// Makes the agent's directories, and makes sure that no other agent uses them.

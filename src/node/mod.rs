@@ -1,6 +1,34 @@
-//! What the node is: its addresses.
+//! What the node is: its addresses, what it has, and what of the machine its pods must not see.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::Path;
+
+use crate::pod::env::Resources;
+use crate::pod::quantity::Quantity;
+
+/// CPUs and memory of the machine.
+pub fn capacity() -> Resources {
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let info = rustix::system::sysinfo();
+    let memory = u128::from(info.totalram) * u128::from(info.mem_unit);
+    let amounts = [("cpu", cpus.to_string()), ("memory", memory.to_string())];
+    amounts.into_iter().filter_map(|(name, text)| Some((name.to_owned(), Quantity::parse(&text)?))).collect()
+}
+
+/// Whether SELinux is on.
+pub fn has_selinux() -> bool {
+    Path::new("/sys/fs/selinux/enforce").exists()
+}
+
+/// Directories in which CPUs tell how often they were throttled, and so what others on them do.
+pub fn throttle_directories() -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir("/sys/devices/system/cpu") else { return Vec::new() };
+    let directories = entries.flatten().map(|entry| entry.path().join("thermal_throttle"));
+    let mut found: Vec<_> =
+        directories.filter(|path| path.is_dir()).map(|path| path.to_string_lossy().into_owned()).collect();
+    found.sort();
+    found
+}
 
 /// The node's addresses: those that are configured, else the one that a packet to the outside would
 /// leave from. Nothing is sent, and no name is resolved, to find it out.

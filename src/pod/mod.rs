@@ -7,6 +7,7 @@ pub mod identity;
 pub mod labels;
 pub mod quantity;
 pub mod restart;
+pub mod sysctl;
 
 use std::borrow::{Borrow, Cow};
 use std::fmt;

@@ -5,8 +5,8 @@
 
 pub mod backoff;
 mod clean;
-mod container;
 mod hook;
+mod host;
 mod kill;
 pub mod logs;
 pub mod memory;
@@ -14,7 +14,7 @@ mod message;
 mod paths;
 pub mod plan;
 mod record;
-mod sandbox;
+pub mod request;
 mod start;
 mod sync;
 mod terminate;
@@ -24,9 +24,11 @@ use std::sync::Arc;
 use crossbeam::channel::Sender;
 
 pub use clean::{Left, survey};
+pub use host::HostFiles;
 pub use memory::{Done, Memory, Op};
 pub use paths::Paths;
 pub use record::{Known, read_all as read_records};
+pub use request::Node;
 pub use sync::{Next, Synced};
 pub use terminate::Target;
 
@@ -34,19 +36,12 @@ use crate::cri::{self, Cri};
 use crate::lane::Lane;
 use crate::pleg::{Cache, Health};
 
-/// What of the node shows in its pods.
-#[derive(Debug, Clone)]
-pub struct Node {
-    pub paths: Paths,
-    /// The node's addresses, the primary one first.
-    pub ips: Vec<String>,
-}
-
 pub struct Runtime {
     pub cri: Arc<dyn Cri>,
     pub cache: Arc<Cache>,
     pub health: Arc<Health>,
     pub node: Node,
+    pub host: HostFiles,
     /// Stops of containers, which last up to a grace period.
     pub stops: Lane,
     /// Hooks of containers, which last as long as they like.
@@ -66,6 +61,8 @@ pub enum Error {
     Io { what: &'static str, path: String, source: std::io::Error },
     #[error("volume {name:?}: {source}")]
     Volume { name: String, source: crate::volume::Error },
+    #[error("{0}")]
+    Config(#[from] request::ConfigError),
     #[error("{0}")]
     Start(String),
 }

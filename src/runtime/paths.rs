@@ -48,6 +48,16 @@ impl Paths {
         self.pod(uid).join("status.json")
     }
 
+    /// The text of the pod's /etc/hosts.
+    pub fn etc_hosts(&self, uid: &PodUid) -> PathBuf {
+        self.pod(uid).join("etc-hosts")
+    }
+
+    /// Seccomp profiles of the node, for containers that name one.
+    pub fn seccomp(&self) -> PathBuf {
+        self.root.join("seccomp")
+    }
+
     pub fn logs(&self) -> &Path {
         &self.logs
     }

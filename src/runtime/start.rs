@@ -9,12 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::backoff::{self, Backoff};
+use super::host::NoObjects;
 use super::memory::{Failure, Memory, Op, Pull, PullState};
 use super::plan::Start;
+use super::request::{self, ConfigError, EnvInput, Input, Source};
 use super::sync::Next;
 use super::terminate::Ending;
-use super::{Error, Runtime, container, hook, paths, sandbox};
-use crate::cri::{Code, Container, ContainerId, ContainerState, Image, SandboxStatus, UnixNanos};
+use super::{Error, Runtime, hook, paths};
+use crate::cri::{Code, Container, ContainerId, ContainerState, Image, SandboxStatus, UnixNanos, api};
 use crate::disk;
 use crate::image::{self, Need, PullPolicy};
 use crate::pleg::{Observed, ObservedContainer};
@@ -146,7 +148,7 @@ impl Runtime {
             return Ok(Err(outcome));
         }
         events::record(events::Kind::Normal, &ground.pod.name, "Pulling", &format!("Pulling image {name:?}"));
-        self.pull_on_lane(ground, memory, key);
+        self.pull_on_lane(ground, memory, key)?;
         Ok(Err(Outcome::Pending))
     }
 
@@ -175,18 +177,19 @@ impl Runtime {
         Some(Outcome::Wait(left))
     }
 
-    fn pull_on_lane(&self, ground: &Ground<'_>, memory: &mut Memory, image: Arc<str>) {
+    fn pull_on_lane(&self, ground: &Ground<'_>, memory: &mut Memory, image: Arc<str>) -> Result<(), Error> {
+        let (config, _) = self.sandbox_config(ground.pod, ground.sandbox.sandbox.attempt)?;
         let op = Op::Pull(image.clone());
         memory.pending.insert(op.clone());
         let backoff = memory.pulls.get(&image).and_then(|p| p.backoff);
         memory.pulls.insert(image.clone(), Pull { state: PullState::Running, backoff });
         let (cri, done, uid) = (self.cri.clone(), self.done.clone(), ground.pod.uid.clone());
-        let config = sandbox::config(ground.pod, &self.node, ground.sandbox.sandbox.attempt);
         self.pulls.submit(move || {
             let end = Ending::new(done, uid, op);
             let result = cri.pull_image(&image, None, &config);
             end.tell(result.map(drop).map_err(|e| Failure { reason: "ErrImagePull", message: e.to_string() }));
         });
+        Ok(())
     }
 
     fn create(
@@ -198,26 +201,19 @@ impl Runtime {
         restart_count: i32,
     ) -> Result<ContainerId, Error> {
         let pod = ground.pod;
-        let termination_log = self.termination_log(pod, spec, restart_count)?;
         let attempt = u32::try_from(restart_count).unwrap_or(0) + memory.reserved.get(&spec.name).copied().unwrap_or(0);
-        let input = container::Input {
-            pod,
-            container: spec,
-            restart_count,
-            attempt,
-            image,
-            volumes: ground.volumes,
-            termination_log,
-        };
-        let config = match container::config(&input) {
+        let config = match self.container_config(ground, spec, image, (restart_count, attempt)) {
             Ok(config) => config,
-            Err(e) => return Err(self.failed(pod, memory, spec, "CreateContainerConfigError", e.to_string())),
+            Err(Error::Config(e)) => {
+                return Err(self.failed(pod, memory, spec, "CreateContainerConfigError", e.to_string()));
+            }
+            Err(e) => return Err(e),
         };
         let logs = self.node.paths.pod_logs(&pod.uid, &pod.name).join(&spec.name);
         if !logs.is_dir() {
             disk::make_dir(&logs, 0o755).map_err(|e| Error::io("making", &logs, e))?;
         }
-        let sandbox_config = sandbox::config(pod, &self.node, ground.sandbox.sandbox.attempt);
+        let (sandbox_config, _) = self.sandbox_config(pod, ground.sandbox.sandbox.attempt)?;
         memory.acted = Some(Instant::now());
         let result = self.cri.create_container(&ground.sandbox.sandbox.id, &config, &sandbox_config);
         memory.acted = Some(Instant::now());
@@ -230,6 +226,37 @@ impl Runtime {
             }
             self.failed(pod, memory, spec, "CreateContainerError", e.message)
         })
+    }
+
+    fn container_config(
+        &self,
+        ground: &Ground<'_>,
+        container: &core::Container,
+        image: &Image,
+        (restart_count, attempt): (i32, u32),
+    ) -> Result<api::ContainerConfig, Error> {
+        let resolv_conf = self.host.resolv_conf()?;
+        let context = &self.context(ground.pod, resolv_conf.as_deref());
+        let pod_ips = &ground.sandbox.ips;
+        let env = EnvInput { context, container, pod_ips, services: &[], lookup: &NoObjects };
+        let (environment, told) = request::environment(&env)?;
+        let source = |path| Source::Path { path, read_only: false, relabel: false };
+        let volumes = ground.volumes.iter().map(|(name, path)| (name.as_str(), source(path))).collect();
+        let config = request::container(&Input {
+            context,
+            container,
+            restart_count,
+            attempt,
+            image,
+            environment: &environment,
+            volumes: &volumes,
+            sub_paths: &BTreeMap::new(),
+            hosts: self.hosts_file(context, pod_ips)?.as_deref(),
+            termination_log: self.termination_log(ground.pod, container, restart_count)?.as_deref(),
+            target: target(ground, &container.name)?,
+        })?;
+        told.iter().for_each(|event| event.record(ground.pod));
+        Ok(config)
     }
 
     fn run(
@@ -345,6 +372,15 @@ impl Runtime {
         let Ok(entries) = fs::read_dir(directory) else { return 0 };
         paths::restart_count_from_logs(entries.flatten().filter_map(|e| e.file_name().into_string().ok()))
     }
+}
+
+/// The container whose processes an ephemeral container is to see.
+fn target<'a>(ground: &'a Ground<'_>, container: &str) -> Result<Option<&'a ContainerId>, ConfigError> {
+    let mut all = ground.pod.spec.ephemeral_containers.iter().flatten();
+    let target = all.find(|c| c.name == container).and_then(|c| c.target_container_name.as_deref());
+    let Some(target) = target.filter(|name| !name.is_empty()) else { return Ok(None) };
+    let found = ground.observed.newest(target).map(|c| &c.status.container.id);
+    found.map(Some).ok_or_else(|| ConfigError::NoTarget(target.to_owned()))
 }
 
 /// How long a failed pull is shown as such before it is shown as waiting for the next.

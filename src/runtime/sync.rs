@@ -255,7 +255,12 @@ impl Runtime {
 
     fn create_sandbox(&self, pod: &Pod, memory: &mut Memory, attempt: u32) -> Result<SandboxStatus, Error> {
         let attempt = attempt + memory.reserved.get("").copied().unwrap_or(0);
-        let config = super::sandbox::config(pod, &self.node, attempt);
+        let made = self.sandbox_config(pod, attempt);
+        let (config, told) = made.inspect_err(|e| {
+            let message = format!("Failed to create pod sandbox: {e}");
+            events::record(events::Kind::Warning, &pod.name, "FailedCreatePodSandBox", &message);
+        })?;
+        told.iter().for_each(|event| event.record(pod));
         memory.acted = Some(Instant::now());
         let result = self.cri.run_pod_sandbox(&config, "");
         memory.acted = Some(Instant::now());

@@ -1,0 +1,91 @@
+//! The host's files that show in pods, read when a request is made, and the pods' own /etc/hosts.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::request::{self, Context, Event, Handler, Lookup};
+use super::{Error, Runtime};
+use crate::cri::api;
+use crate::pod::Pod;
+
+/// What a resolv.conf may have; more is no such file.
+const MAX_RESOLV_CONF: u64 = 10 * 1024 * 1024;
+const HOSTS: &str = "/etc/hosts";
+
+/// Where the host's files are.
+#[derive(Debug, Clone)]
+pub struct HostFiles {
+    resolv_conf: Option<PathBuf>,
+}
+
+impl HostFiles {
+    /// `resolv_conf`: `None` when pods are to get nothing of it.
+    pub fn new(resolv_conf: Option<PathBuf>) -> HostFiles {
+        HostFiles { resolv_conf }
+    }
+
+    /// The text that pods' name servers are taken from.
+    pub(super) fn resolv_conf(&self) -> Result<Option<String>, Error> {
+        let Some(configured) = &self.resolv_conf else { return Ok(None) };
+        let text = read(configured).map_err(|e| Error::io("reading", configured, e))?;
+        match request::pick_resolv_conf(configured, &text) {
+            picked if picked == configured => Ok(Some(text)),
+            picked => Ok(Some(read(picked).unwrap_or(text))),
+        }
+    }
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    io::Read::read_to_end(&mut io::Read::take(fs::File::open(path)?, MAX_RESOLV_CONF), &mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// There are no objects yet that a variable could refer to.
+pub(super) struct NoObjects;
+
+impl Lookup for NoObjects {
+    fn config_map(&self, _: &str) -> Option<BTreeMap<&str, &str>> {
+        None
+    }
+
+    fn secret(&self, _: &str) -> Option<BTreeMap<&str, &[u8]>> {
+        None
+    }
+
+    fn env_file(&self, _: &str, _: &str) -> Result<Option<String>, String> {
+        Err("files of variables are not served yet".to_owned())
+    }
+}
+
+impl Runtime {
+    pub(super) fn context<'a>(&'a self, pod: &'a Pod, resolv_conf: Option<&'a str>) -> Context<'a> {
+        let handler = Handler::default();
+        Context { pod, node: &self.node, handler, resolv_conf, ids: None, volume_groups: &[] }
+    }
+
+    pub(super) fn sandbox_config(&self, pod: &Pod, attempt: u32) -> Result<(api::PodSandboxConfig, Vec<Event>), Error> {
+        let resolv_conf = self.host.resolv_conf()?;
+        Ok(request::sandbox(&self.context(pod, resolv_conf.as_deref()), attempt)?)
+    }
+
+    /// Sees to it that the pod's /etc/hosts says what it has to. Written in place: containers have
+    /// the file itself mounted.
+    pub(super) fn hosts_file(&self, context: &Context<'_>, pod_ips: &[String]) -> Result<Option<PathBuf>, Error> {
+        let of_node = match context.pod.host_network() {
+            true => read(Path::new(HOSTS)).map_err(|e| Error::io("reading", Path::new(HOSTS), e))?,
+            false => String::new(),
+        };
+        let Some(text) = request::hosts_file(context, pod_ips, &of_node) else { return Ok(None) };
+        let path = self.node.paths.etc_hosts(&context.pod.uid);
+        if fs::read(&path).ok().as_deref() != Some(text.as_bytes()) {
+            fs::write(&path, &text)
+                .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o644)))
+                .map_err(|e| Error::io("writing", &path, e))?;
+        }
+        Ok(Some(path))
+    }
+}
