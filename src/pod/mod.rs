@@ -5,8 +5,12 @@
 pub mod env;
 pub mod identity;
 pub mod labels;
+pub mod qos;
 pub mod quantity;
+pub mod resources;
 pub mod restart;
+#[cfg(test)]
+pub mod testing;
 
 use std::borrow::{Borrow, Cow};
 use std::fmt;
