@@ -1,5 +1,7 @@
 //! What the node is: its addresses.
 
+pub mod capacity;
+
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 /// The node's addresses: those that are configured, else the one that a packet to the outside would
