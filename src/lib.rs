@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 pub mod agent;
+pub mod cgroup;
 pub mod cmd;
 pub mod config;
 pub mod cri;

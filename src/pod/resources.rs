@@ -28,12 +28,16 @@ pub fn limit(container: &core::Container, name: &str) -> Quantity {
     quantity(container.resources.as_ref().and_then(|r| r.limits.as_ref()), name).unwrap_or_default()
 }
 
+/// The container's own limit, else that of the pod as a whole; zero is none.
+pub fn effective_limit(spec: &core::PodSpec, container: &core::Container, name: &str) -> Quantity {
+    let own = limit(container, name);
+    let whole = || spec.resources.as_ref().and_then(|r| quantity(r.limits.as_ref(), name));
+    if own.is_zero() { whole().unwrap_or_default() } else { own }
+}
+
 /// What the containers of a pod need together at their most: all containers and sidecars, or one
 /// init container with the sidecars before it.
-pub fn aggregate(
-    spec: &core::PodSpec,
-    pick: impl Fn(&core::ResourceRequirements) -> Option<&Texts>,
-) -> ResourceList {
+pub fn aggregate(spec: &core::PodSpec, pick: impl Fn(&core::ResourceRequirements) -> Option<&Texts>) -> ResourceList {
     let of = |c: &core::Container| parsed(c.resources.as_ref().and_then(&pick));
     let mut running = ResourceList::new();
     let mut sidecars = ResourceList::new();
@@ -157,7 +161,9 @@ impl Amounts {
 impl From<ResourceList> for Amounts {
     /// Rounds up.
     fn from(list: ResourceList) -> Amounts {
-        list.into_iter().map(|(name, q)| if name == "cpu" { (name, q.milli_value()) } else { (name, q.value()) }).collect()
+        list.into_iter()
+            .map(|(name, q)| if name == "cpu" { (name, q.milli_value()) } else { (name, q.value()) })
+            .collect()
     }
 }
 
