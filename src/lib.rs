@@ -2,6 +2,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod admission;
 pub mod agent;
 pub mod cgroup;
 pub mod cmd;
