@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use protobuf::{EnumOrUnknown, MessageField};
 
 use super::{paths, sandbox};
+use crate::cgroup::{self, Policy};
 use crate::cri::{Image, ImageUser, api};
 use crate::pod::{Pod, core, env, identity, labels};
 
@@ -17,6 +18,7 @@ pub struct Input<'a> {
     pub restart_count: i32,
     pub attempt: u32,
     pub image: &'a Image,
+    pub policy: &'a Policy,
     /// Where each volume lies on the node.
     pub volumes: &'a BTreeMap<String, PathBuf>,
     /// The node's file for the termination message.
@@ -70,6 +72,7 @@ pub fn config(input: &Input<'_>) -> Result<api::ContainerConfig, Error> {
         stdin_once: container.stdin_once.unwrap_or(false),
         tty: container.tty.unwrap_or(false),
         linux: MessageField::some(api::LinuxContainerConfig {
+            resources: MessageField::some(cgroup::container::resources(pod, container, input.policy)),
             security_context: MessageField::some(security_context(input)?),
             ..Default::default()
         }),

@@ -4,14 +4,16 @@ use std::collections::HashMap;
 
 use protobuf::{EnumOrUnknown, MessageField};
 
-use super::Node;
+use super::Runtime;
+use crate::cgroup::container;
 use crate::cri::api;
 use crate::pod::{Pod, core, labels};
 
 /// What a host name may have.
 const MAX_HOSTNAME: usize = 63;
 
-pub fn config(pod: &Pod, node: &Node, attempt: u32) -> api::PodSandboxConfig {
+pub fn config(pod: &Pod, runtime: &Runtime, attempt: u32) -> api::PodSandboxConfig {
+    let (node, policy) = (&runtime.node, &runtime.policy);
     api::PodSandboxConfig {
         metadata: MessageField::some(api::PodSandboxMetadata {
             name: pod.name.name.to_string(),
@@ -27,7 +29,10 @@ pub fn config(pod: &Pod, node: &Node, attempt: u32) -> api::PodSandboxConfig {
         labels: sandbox_labels(pod),
         annotations: pod.meta.annotations.clone().unwrap_or_default().into_iter().collect(),
         linux: MessageField::some(api::LinuxPodSandboxConfig {
+            cgroup_parent: runtime.cgroups.cgroup_parent(pod),
             security_context: MessageField::some(security_context(pod)),
+            overhead: container::overhead(pod, policy).into(),
+            resources: MessageField::some(container::sandbox_resources(pod, policy)),
             ..Default::default()
         }),
         ..Default::default()

@@ -181,7 +181,7 @@ impl Runtime {
         let backoff = memory.pulls.get(&image).and_then(|p| p.backoff);
         memory.pulls.insert(image.clone(), Pull { state: PullState::Running, backoff });
         let (cri, done, uid) = (self.cri.clone(), self.done.clone(), ground.pod.uid.clone());
-        let config = sandbox::config(ground.pod, &self.node, ground.sandbox.sandbox.attempt);
+        let config = sandbox::config(ground.pod, self, ground.sandbox.sandbox.attempt);
         self.pulls.submit(move || {
             let end = Ending::new(done, uid, op);
             let result = cri.pull_image(&image, None, &config);
@@ -206,6 +206,7 @@ impl Runtime {
             restart_count,
             attempt,
             image,
+            policy: &self.policy,
             volumes: ground.volumes,
             termination_log,
         };
@@ -217,7 +218,7 @@ impl Runtime {
         if !logs.is_dir() {
             disk::make_dir(&logs, 0o755).map_err(|e| Error::io("making", &logs, e))?;
         }
-        let sandbox_config = sandbox::config(pod, &self.node, ground.sandbox.sandbox.attempt);
+        let sandbox_config = sandbox::config(pod, self, ground.sandbox.sandbox.attempt);
         memory.acted = Some(Instant::now());
         let result = self.cri.create_container(&ground.sandbox.sandbox.id, &config, &sandbox_config);
         memory.acted = Some(Instant::now());

@@ -13,6 +13,7 @@ use super::plan::{self, Kill, Plan, Why};
 use super::start::Ground;
 use super::terminate::{Stopped, Target};
 use super::{Error, Runtime, paths, record};
+use crate::cgroup::Values;
 use crate::cri::{PodRef, Sandbox, SandboxId, SandboxStatus, UnixNanos};
 use crate::disk;
 use crate::pleg::{self, Observed};
@@ -255,7 +256,7 @@ impl Runtime {
 
     fn create_sandbox(&self, pod: &Pod, memory: &mut Memory, attempt: u32) -> Result<SandboxStatus, Error> {
         let attempt = attempt + memory.reserved.get("").copied().unwrap_or(0);
-        let config = super::sandbox::config(pod, &self.node, attempt);
+        let config = super::sandbox::config(pod, self, attempt);
         memory.acted = Some(Instant::now());
         let result = self.cri.run_pod_sandbox(&config, "");
         memory.acted = Some(Instant::now());
@@ -329,6 +330,7 @@ impl Runtime {
     /// Makes what the pod needs on disk before anything of it runs, and again if it was lost.
     /// Returns where its volumes lie.
     fn prepare(&self, pod: &Pod) -> Result<BTreeMap<String, PathBuf>, Error> {
+        self.cgroups.ensure_pod(pod, &Values::of_pod(&pod.spec, &self.policy))?;
         let paths = &self.node.paths;
         let directory = paths.pod(&pod.uid);
         let logs = paths.pod_logs(&pod.uid, &pod.name);
