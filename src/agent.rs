@@ -10,11 +10,14 @@ use crossbeam::channel::bounded;
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
 
+use crate::cgroup::values::Totals;
+use crate::cgroup::{self, Hierarchy, Values};
 use crate::config::Config;
 use crate::cri::{Client, Cri};
 use crate::disk;
 use crate::lane::Lane;
 use crate::node;
+use crate::node::capacity::{self, Capacity, Reserves};
 use crate::pleg::{Cache, Health, Pleg};
 use crate::pod::Source;
 use crate::runtime::logs::Rotation;
@@ -24,7 +27,7 @@ use crate::server::{Api, http};
 use crate::source::file::{self, FileSource};
 use crate::source::mux::Channel;
 use crate::status::Store;
-use crate::sync_loop::{self, Handler, Heartbeat, Inputs};
+use crate::sync_loop::{self, Handler, Heartbeat, Inputs, Tiers};
 use crate::worker::{Pool, Workers};
 
 /// Stops at the same time; each waits for a container's end, which is cheap.
@@ -44,6 +47,8 @@ pub enum Error {
     Busy(String),
     #[error("listening on {address} ({name}): {source}")]
     Listen { name: &'static str, address: SocketAddr, source: std::io::Error },
+    #[error(transparent)]
+    Cgroup(#[from] cgroup::Error),
     #[error("starting {what}: {source}")]
     Start { what: &'static str, source: std::io::Error },
     #[error("handling signals: {0}")]
@@ -78,11 +83,22 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let (cache, health) = (Arc::<Cache>::default(), Arc::<Health>::default());
     let (store, heartbeat) = (Arc::<Store>::default(), Arc::<Heartbeat>::default());
     let (lane_done, lanes) = bounded(CHANNEL);
+    let hierarchy = Hierarchy::read()?;
+    let machine = capacity::read(&config.root_dir).map_err(|source| Error::Start { what: "the node", source })?;
+    let policy = cgroup::Policy::new(config, &machine, &hierarchy);
+    let cgroups = Arc::new(cgroup::Manager::new(&config.cgroup, hierarchy)?);
+    let for_pods = config.enforce_node_allocatable.iter().any(|item| item == "pods");
+    let held = machine.enforced(for_pods.then(|| Reserves::of(config)).as_ref());
+    let tiers =
+        Tiers { cgroups: cgroups.clone(), all_pods: Values::of_all_pods(&held, &policy), policy: policy.clone() };
+    tiers.ensure(&Totals::default());
     let runtime = Arc::new(Runtime {
+        cgroups: cgroups.clone(),
+        policy,
         cri: cri.clone(),
         cache: cache.clone(),
         health: health.clone(),
-        node: node(config, &paths),
+        node: node(config, &paths, &machine),
         host: HostFiles::new(config.dns.resolv_conf.clone()),
         stops: Lane::new("stop", STOPS),
         hooks: Lane::new("hook", HOOKS),
@@ -131,7 +147,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
 
     let (survey, surveys) = bounded(1);
     let workers = Workers::new(config.sync_frequency);
-    let mut handler = Handler::new(workers, pool, cache, store, records, sources, (paths, survey));
+    let mut handler = Handler::new(workers, pool, cache, store, records, sources, (paths, tiers, survey));
     let inputs = Inputs { updates, pleg: events, lanes, reports, surveys, stop: stopped };
     log::info!("cleat {} runs as node {}", env!("CARGO_PKG_VERSION"), config.node_name);
     sync_loop::run(&mut handler, &inputs, &heartbeat);
@@ -139,7 +155,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
 }
 
 /// What of this node shows in its pods.
-fn node(config: &Config, paths: &Paths) -> Node {
+fn node(config: &Config, paths: &Paths, machine: &Capacity) -> Node {
     Node {
         paths: paths.clone(),
         ips: node::addresses(&config.node_ips),
@@ -150,7 +166,7 @@ fn node(config: &Config, paths: &Paths) -> Node {
         seccomp_default: config.seccomp_default,
         selinux: node::has_selinux(),
         masked_paths: node::throttle_directories(),
-        allocatable: node::capacity(),
+        allocatable: machine.allocatable(config).quantities(),
     }
 }
 

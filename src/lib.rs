@@ -2,7 +2,9 @@
 
 #![deny(unsafe_code)]
 
+pub mod admission;
 pub mod agent;
+pub mod cgroup;
 pub mod cmd;
 pub mod config;
 pub mod cri;

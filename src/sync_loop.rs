@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender, select, tick};
 
+use crate::cgroup;
+use crate::cgroup::values::Totals;
 use crate::lane::Lane;
 use crate::pleg::{self, Cache};
 use crate::pod::{Pod, PodName, PodUid, Source};
@@ -158,10 +160,27 @@ pub struct Handler {
     surveys: SurveyWork,
 }
 
-/// Looks at the disk, on a lane.
+/// The cgroups that pods' are made in, and what they are held to.
+pub struct Tiers {
+    pub cgroups: Arc<cgroup::Manager>,
+    pub all_pods: cgroup::Values,
+    pub policy: cgroup::Policy,
+}
+
+impl Tiers {
+    /// Makes them, and holds them to their values, as far as can be done now.
+    pub fn ensure(&self, totals: &Totals) {
+        if let Err(e) = self.cgroups.ensure_qos(&self.all_pods, totals, &self.policy) {
+            log::warn!("the cgroups above those of pods: {e}");
+        }
+    }
+}
+
+/// Looks at the disk, and at what the pods are in, on a lane.
 struct SurveyWork {
     lane: Lane,
     paths: Paths,
+    tiers: Arc<Tiers>,
     found: Sender<Vec<Left>>,
     next: Option<Instant>,
 }
@@ -175,7 +194,7 @@ impl Handler {
         store: Arc<Store>,
         records: Vec<Known>,
         sources: HashSet<Source>,
-        (paths, found): (Paths, Sender<Vec<Left>>),
+        (paths, tiers, found): (Paths, Tiers, Sender<Vec<Left>>),
     ) -> Handler {
         Handler {
             workers,
@@ -185,7 +204,7 @@ impl Handler {
             records: records.into_iter().map(|known| (known.pod.uid.clone(), known)).collect(),
             unheard: sources,
             reached: false,
-            surveys: SurveyWork { lane: Lane::new("survey", 1), paths, found, next: None },
+            surveys: SurveyWork { lane: Lane::new("survey", 1), paths, tiers: Arc::new(tiers), found, next: None },
         }
     }
 
@@ -339,9 +358,14 @@ impl SyncHandler for Handler {
         }
         if self.surveys.next.is_none_or(|next| next <= now) {
             self.surveys.next = Some(now + SURVEY);
-            let (paths, found) = (self.surveys.paths.clone(), self.surveys.found.clone());
-            // With the loop gone nobody waits for it.
-            self.surveys.lane.submit(move || _ = found.send(runtime::survey(&paths)));
+            let SurveyWork { paths, tiers, found, .. } = &self.surveys;
+            let (paths, tiers, found) = (paths.clone(), tiers.clone(), found.clone());
+            let totals = Totals::of(self.store.list().iter().map(|stored| &stored.pod.spec));
+            self.surveys.lane.submit(move || {
+                tiers.ensure(&totals);
+                // With the loop gone nobody waits for it.
+                let _ = found.send(runtime::survey(&paths, &tiers.cgroups));
+            });
         }
     }
 

@@ -192,6 +192,16 @@ impl Cri for Client {
         }
     }
 
+    fn update_container_resources(&self, id: &ContainerId, resources: &api::LinuxContainerResources) -> Result<()> {
+        let request = api::UpdateContainerResourcesRequest {
+            container_id: id.to_string(),
+            linux: MessageField::some(resources.clone()),
+            ..Default::default()
+        };
+        let options = self.options();
+        call!(self.runtime, update_container_resources, "UpdateContainerResources", request, options).map(drop)
+    }
+
     fn reopen_container_log(&self, id: &ContainerId) -> Result<()> {
         let request = api::ReopenContainerLogRequest { container_id: id.to_string(), ..Default::default() };
         call!(self.runtime, reopen_container_log, "ReopenContainerLog", request, self.options()).map(drop)

@@ -225,6 +225,8 @@ pub trait Cri: Send + Sync {
     fn list_containers(&self, pod: Option<&PodUid>) -> Result<Vec<Container>>;
     /// More about a container of the list; `None` when it is gone.
     fn container_status(&self, container: &Container) -> Result<Option<ContainerStatus>>;
+    /// Changes the limits of a running container. What is 0 or empty stays as it is.
+    fn update_container_resources(&self, id: &ContainerId, resources: &api::LinuxContainerResources) -> Result<()>;
     fn reopen_container_log(&self, id: &ContainerId) -> Result<()>;
     /// Runs a command in a container and waits for its end. After `timeout` the runtime kills it and
     /// the call fails with [`Code::DeadlineExceeded`]; zero is no limit.

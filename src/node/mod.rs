@@ -1,19 +1,9 @@
 //! What the node is: its addresses, what it has, and what of the machine its pods must not see.
 
+pub mod capacity;
+
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
-
-use crate::pod::env::Resources;
-use crate::pod::quantity::Quantity;
-
-/// CPUs and memory of the machine.
-pub fn capacity() -> Resources {
-    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let info = rustix::system::sysinfo();
-    let memory = u128::from(info.totalram) * u128::from(info.mem_unit);
-    let amounts = [("cpu", cpus.to_string()), ("memory", memory.to_string())];
-    amounts.into_iter().filter_map(|(name, text)| Some((name.to_owned(), Quantity::parse(&text)?))).collect()
-}
 
 /// Whether SELinux is on.
 pub fn has_selinux() -> bool {

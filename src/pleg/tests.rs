@@ -118,6 +118,9 @@ impl Cri for Script {
     fn remove_container(&self, _: &ContainerId) -> cri::Result<()> {
         unreachable!("the PLEG only looks")
     }
+    fn update_container_resources(&self, _: &ContainerId, _: &api::LinuxContainerResources) -> cri::Result<()> {
+        unreachable!("the PLEG only looks")
+    }
     fn reopen_container_log(&self, _: &ContainerId) -> cri::Result<()> {
         unreachable!("the PLEG only looks")
     }

@@ -5,9 +5,13 @@
 pub mod env;
 pub mod identity;
 pub mod labels;
+pub mod qos;
 pub mod quantity;
+pub mod resources;
 pub mod restart;
 pub mod sysctl;
+#[cfg(test)]
+pub mod testing;
 
 use std::borrow::{Borrow, Cow};
 use std::fmt;

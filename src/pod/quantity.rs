@@ -25,6 +25,14 @@ impl Quantity {
         Some(Quantity(if negative { -magnitude } else { magnitude }))
     }
 
+    pub fn of_value(value: i64) -> Quantity {
+        Quantity(i128::from(value) * NANO)
+    }
+
+    pub fn of_milli_value(milli: i64) -> Quantity {
+        Quantity(i128::from(milli) * (NANO / 1000))
+    }
+
     /// Rounded up to a whole number.
     pub fn value(self) -> i64 {
         clamp(ceil_div(self.0, NANO))

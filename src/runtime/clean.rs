@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use super::memory::Memory;
 use super::{Paths, Runtime, logs, paths};
+use crate::cgroup;
 use crate::cri::{self, ContainerState};
 use crate::pleg::{Observed, ObservedContainer};
 use crate::pod::{Pod, PodName, PodUid};
@@ -66,7 +67,7 @@ impl Runtime {
 
 /// The pods of which there is something on disk, by the names of directories. Links to logs that are
 /// gone are removed on the way.
-pub fn survey(paths: &Paths) -> Vec<Left> {
+pub fn survey(paths: &Paths, cgroups: &cgroup::Manager) -> Vec<Left> {
     let names = |directory: &Path| -> Vec<String> {
         let entries = fs::read_dir(directory).into_iter().flatten().flatten();
         entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
@@ -75,6 +76,13 @@ pub fn survey(paths: &Paths) -> Vec<Left> {
     let pods =
         names(&paths.pods()).into_iter().filter_map(|uid| Some(Left { uid: PodUid::checked(&uid)?, name: None }));
     left.extend(pods.filter(|pod| !left.iter().any(|l| l.uid == pod.uid)).collect::<Vec<_>>());
+    match cgroups.pods() {
+        Ok(uids) => {
+            let unknown: Vec<_> = uids.into_iter().filter(|uid| !left.iter().any(|l| l.uid == *uid)).collect();
+            left.extend(unknown.into_iter().map(|uid| Left { uid, name: None }));
+        }
+        Err(e) => log::warn!("looking for cgroups of pods: {e}"),
+    }
     for name in names(Paths::container_logs()) {
         let link = Paths::container_logs().join(name);
         let target = fs::read_link(&link).ok().filter(|target| target.starts_with(paths.logs()));

@@ -6,8 +6,11 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use protobuf::MessageField;
+
 use super::request::{self, Context, Event, Handler, Lookup};
 use super::{Error, Runtime};
+use crate::cgroup;
 use crate::cri::api;
 use crate::pod::Pod;
 
@@ -69,7 +72,12 @@ impl Runtime {
 
     pub(super) fn sandbox_config(&self, pod: &Pod, attempt: u32) -> Result<(api::PodSandboxConfig, Vec<Event>), Error> {
         let resolv_conf = self.host.resolv_conf()?;
-        Ok(request::sandbox(&self.context(pod, resolv_conf.as_deref()), attempt)?)
+        let (mut config, told) = request::sandbox(&self.context(pod, resolv_conf.as_deref()), attempt)?;
+        let linux = config.linux.mut_or_insert_default();
+        linux.cgroup_parent = self.cgroups.cgroup_parent(pod);
+        linux.overhead = cgroup::container::overhead(pod, &self.policy).into();
+        linux.resources = MessageField::some(cgroup::container::sandbox_resources(pod, &self.policy));
+        Ok((config, told))
     }
 
     /// Sees to it that the pod's /etc/hosts says what it has to. Written in place: containers have

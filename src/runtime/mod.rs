@@ -32,6 +32,7 @@ pub use request::Node;
 pub use sync::{Next, Synced};
 pub use terminate::Target;
 
+use crate::cgroup;
 use crate::cri::{self, Cri};
 use crate::lane::Lane;
 use crate::pleg::{Cache, Health};
@@ -42,6 +43,8 @@ pub struct Runtime {
     pub health: Arc<Health>,
     pub node: Node,
     pub host: HostFiles,
+    pub cgroups: Arc<cgroup::Manager>,
+    pub policy: cgroup::Policy,
     /// Stops of containers, which last up to a grace period.
     pub stops: Lane,
     /// Hooks of containers, which last as long as they like.
@@ -57,6 +60,8 @@ pub struct Runtime {
 pub enum Error {
     #[error(transparent)]
     Cri(#[from] cri::Error),
+    #[error(transparent)]
+    Cgroup(#[from] cgroup::Error),
     #[error("{what} {path}: {source}")]
     Io { what: &'static str, path: String, source: std::io::Error },
     #[error("volume {name:?}: {source}")]

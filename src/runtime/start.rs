@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use protobuf::MessageField;
+
 use super::backoff::{self, Backoff};
 use super::host::NoObjects;
 use super::memory::{Failure, Memory, Op, Pull, PullState};
@@ -16,6 +18,7 @@ use super::request::{self, ConfigError, EnvInput, Input, Source};
 use super::sync::Next;
 use super::terminate::Ending;
 use super::{Error, Runtime, hook, paths};
+use crate::cgroup;
 use crate::cri::{Code, Container, ContainerId, ContainerState, Image, SandboxStatus, UnixNanos, api};
 use crate::disk;
 use crate::image::{self, Need, PullPolicy};
@@ -242,7 +245,7 @@ impl Runtime {
         let (environment, told) = request::environment(&env)?;
         let source = |path| Source::Path { path, read_only: false, relabel: false };
         let volumes = ground.volumes.iter().map(|(name, path)| (name.as_str(), source(path))).collect();
-        let config = request::container(&Input {
+        let mut config = request::container(&Input {
             context,
             container,
             restart_count,
@@ -256,6 +259,8 @@ impl Runtime {
             target: target(ground, &container.name)?,
         })?;
         told.iter().for_each(|event| event.record(ground.pod));
+        let resources = cgroup::container::resources(ground.pod, container, &self.policy);
+        config.linux.mut_or_insert_default().resources = MessageField::some(resources);
         Ok(config)
     }
 

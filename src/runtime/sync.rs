@@ -13,6 +13,7 @@ use super::plan::{self, Kill, Plan, Why};
 use super::start::Ground;
 use super::terminate::{Stopped, Target};
 use super::{Error, Runtime, paths, record};
+use crate::cgroup::Values;
 use crate::cri::{PodRef, Sandbox, SandboxId, SandboxStatus, UnixNanos};
 use crate::disk;
 use crate::pleg::{self, Observed};
@@ -334,6 +335,7 @@ impl Runtime {
     /// Makes what the pod needs on disk before anything of it runs, and again if it was lost.
     /// Returns where its volumes lie.
     fn prepare(&self, pod: &Pod) -> Result<BTreeMap<String, PathBuf>, Error> {
+        self.cgroups.ensure_pod(pod, &Values::of_pod(&pod.spec, &self.policy))?;
         let paths = &self.node.paths;
         let directory = paths.pod(&pod.uid);
         let logs = paths.pod_logs(&pod.uid, &pod.name);

@@ -164,6 +164,7 @@ impl Runtime {
             self.cri.remove_pod_sandbox(&status.sandbox.id)?;
         }
         memory.acted = Some(Instant::now());
+        self.cgroups.remove_pod(target.uid())?;
         let directory = self.node.paths.pod(target.uid());
         remove_tree(&directory).map_err(|e| Error::io("removing", &directory, e))?;
         let logs = self.node.paths.pod_logs(target.uid(), target.name());

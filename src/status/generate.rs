@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::{Phase, PodFailure, Waiting};
 use crate::cri::{ContainerId, ContainerState, UnixNanos};
 use crate::pleg::{Observed, ObservedContainer};
+use crate::pod::qos::QosClass;
 use crate::pod::restart::{may_restart, restarts_after};
 use crate::pod::{Pod, core, is_sidecar};
 
@@ -49,6 +50,7 @@ pub fn generate(facts: &Facts<'_>) -> core::PodStatus {
         phase: Some(phase.as_str().to_owned()),
         reason: facts.failed.map(|failed| failed.reason.to_owned()),
         message: facts.failed.map(|failed| failed.message.clone()),
+        qos_class: Some(QosClass::of(&pod.spec).as_str().to_owned()),
         conditions: Some(conditions),
         host_ip: facts.host_ips.first().cloned(),
         host_ips: (!hosts.is_empty()).then_some(hosts),

@@ -1,10 +1,12 @@
 //! The node that the golden requests are made on, and what a manifest can have otherwise: comment
 //! lines of the form `# with SETTING [VALUE]`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
 
+use cleat::cgroup::Version;
+use cleat::cgroup::policy::{MemoryQos, Policy};
 use cleat::cri::{Image, ImageUser};
 use cleat::pod::core;
 use cleat::pod::env::Resources;
@@ -27,6 +29,7 @@ pub struct Setting {
     pub image: Image,
     pub sysctls: Allowlist,
     pub services: Vec<core::Service>,
+    pub policy: Policy,
 }
 
 impl Setting {
@@ -71,6 +74,19 @@ impl Setting {
             image,
             sysctls: Allowlist::new(Kernel::parse("6.1.0"), &["kernel.msg*".to_owned()]).expect("a list"),
             services: Vec::new(),
+            policy: Policy {
+                version: Version::V2,
+                cpu_quota: true,
+                cpu_period: 100_000,
+                pod_pids_limit: None,
+                huge_page_sizes: BTreeSet::from([2 << 20]),
+                memory: 4 << 30,
+                swap: 0,
+                allocatable_memory: 3 << 30,
+                swap_behavior: None,
+                kill_whole_container: true,
+                memory_qos: None,
+            },
         }
     }
 
@@ -90,6 +106,14 @@ impl Setting {
                 self.image.user = Some(value.parse().map_or(ImageUser::Name(value.to_owned()), ImageUser::Uid));
             }
             "services" => self.services = services(),
+            "cgroup-v1" => {
+                self.policy.version = Version::V1;
+                self.policy.kill_whole_container = false;
+            }
+            "no-cpu-quota" => self.policy.cpu_quota = false,
+            "memory-qos" => {
+                self.policy.memory_qos = Some(MemoryQos { throttling_factor: 0.9, reserve: true });
+            }
             _ => return Err(format!("no setting is called {what:?}")),
         }
         Ok(())

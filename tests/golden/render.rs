@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::path::PathBuf;
 
+use cleat::cgroup;
 use cleat::cri::api;
 use cleat::pod::Source as Origins;
 use cleat::pod::identity::Origin;
@@ -48,7 +49,10 @@ fn admitted(setting: &Setting, pod: &Pod) -> Lines {
     };
     let mut out = Out::default();
     match sandbox(&cx, 0) {
-        Ok((config, events)) => {
+        Ok((mut config, events)) => {
+            let linux = config.linux.mut_or_insert_default();
+            linux.overhead = cgroup::container::overhead(pod, &setting.policy).into();
+            linux.resources = Some(cgroup::container::sandbox_resources(pod, &setting.policy)).into();
             out.sandbox(config);
             out.events("sandbox", &events);
         }
@@ -94,7 +98,7 @@ fn of_container(
     let prepared =
         parts.into_iter().map(|s| (s.index, PathBuf::from(format!("/sub/{}/{}", s.volume, s.path)))).collect();
     let hosts = setting.node.paths.etc_hosts(&cx.pod.uid);
-    let config = request::container(&Input {
+    let mut config = request::container(&Input {
         context: cx,
         container,
         restart_count: 0,
@@ -107,6 +111,8 @@ fn of_container(
         termination_log: Some(std::path::Path::new("/term/log")),
         target: None,
     })?;
+    let resources = cgroup::container::resources(cx.pod, container, &setting.policy);
+    config.linux.mut_or_insert_default().resources = Some(resources).into();
     Ok((config, events))
 }
 
@@ -197,8 +203,17 @@ impl Out {
         }
         self.map("sandbox.label", labels);
         self.map("sandbox.annotation", annotations);
-        let api::LinuxPodSandboxConfig { cgroup_parent, security_context, sysctls, special_fields: _ } = linux.unwrap();
+        let api::LinuxPodSandboxConfig {
+            cgroup_parent,
+            security_context,
+            sysctls,
+            overhead,
+            resources,
+            special_fields: _,
+        } = linux.unwrap();
         assert_eq!(cgroup_parent, "", "the cgroup is named elsewhere");
+        self.resources("sandbox.overhead", overhead);
+        self.resources("sandbox.resources", resources);
         self.map("sandbox.sysctl", sysctls);
         self.sandbox_security("sandbox.security", security_context.unwrap());
     }
@@ -226,6 +241,44 @@ impl Out {
         self.choice(&key("groups_policy"), supplemental_groups_policy);
         self.flag(&key("privileged"), privileged);
         self.profile(&key("seccomp"), seccomp);
+    }
+
+    fn resources(&mut self, at: &str, resources: MessageField<api::LinuxContainerResources>) {
+        let Some(resources) = resources.into_option() else { return };
+        let api::LinuxContainerResources {
+            cpu_period,
+            cpu_quota,
+            cpu_shares,
+            memory_limit_in_bytes,
+            oom_score_adj,
+            cpuset_cpus,
+            cpuset_mems,
+            hugepage_limits,
+            unified,
+            memory_swap_limit_in_bytes,
+            special_fields: _,
+        } = resources;
+        for (name, value) in [
+            ("cpu_period", cpu_period),
+            ("cpu_quota", cpu_quota),
+            ("cpu_shares", cpu_shares),
+            ("memory_limit", memory_limit_in_bytes),
+            ("memory_swap_limit", memory_swap_limit_in_bytes),
+            ("oom_score_adj", oom_score_adj),
+        ] {
+            if value != 0 {
+                self.put(&format!("{at}.{name}"), value);
+            }
+        }
+        self.text(&format!("{at}.cpuset_cpus"), &cpuset_cpus);
+        self.text(&format!("{at}.cpuset_mems"), &cpuset_mems);
+        for api::HugepageLimit { page_size, limit, special_fields: _ } in hugepage_limits {
+            // Those that may have none are the same for all.
+            if limit != 0 {
+                self.put(&format!("{at}.hugepages.{page_size}"), limit);
+            }
+        }
+        self.map(&format!("{at}.unified"), unified);
     }
 
     fn namespaces(&mut self, at: &str, options: api::NamespaceOption) {
@@ -298,7 +351,7 @@ impl Out {
         self.flag(&key("tty"), tty);
         self.choice(&key("stop_signal"), stop_signal);
         let api::LinuxContainerConfig { resources, security_context, special_fields: _ } = linux.unwrap();
-        assert!(resources.is_none(), "resources are made elsewhere");
+        self.resources(&format!("{at}.resources"), resources);
         self.container_security(&key("security"), security_context.unwrap());
     }
 

@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
 
+use crate::pod::core;
 use crate::pod::quantity::Quantity;
-use crate::pod::{core, is_sidecar};
+use crate::pod::resources::aggregate;
 
 type Resources = BTreeMap<String, QuantityText>;
 
@@ -285,45 +286,4 @@ fn to_text(quantity: Quantity) -> QuantityText {
         true => quantity.value().to_string(),
         false => format!("{}m", quantity.milli_value()),
     })
-}
-
-/// What the containers of a pod need together at their most: all containers and sidecars, or one
-/// init container with the sidecars before it. Quantities that can't be read count as nothing.
-pub(super) fn aggregate(
-    spec: &core::PodSpec,
-    pick: impl Fn(&core::ResourceRequirements) -> Option<&Resources>,
-) -> BTreeMap<String, Quantity> {
-    let of = |c: &core::Container| -> Vec<(String, Quantity)> {
-        let list = c.resources.as_ref().and_then(&pick).into_iter().flatten();
-        list.filter_map(|(name, q)| Some((name.clone(), Quantity::parse(&q.0)?))).collect()
-    };
-    let mut running = BTreeMap::new();
-    let mut sidecars = BTreeMap::new();
-    let mut most: BTreeMap<String, Quantity> = BTreeMap::new();
-    spec.containers.iter().for_each(|c| add(&mut running, of(c)));
-    for c in spec.init_containers.iter().flatten() {
-        let mut starting = sidecars.clone();
-        add(&mut starting, of(c));
-        if is_sidecar(c) {
-            add(&mut running, of(c));
-            sidecars = starting.clone();
-        }
-        raise(&mut most, starting);
-    }
-    raise(&mut running, most);
-    running
-}
-
-fn add(sum: &mut BTreeMap<String, Quantity>, more: impl IntoIterator<Item = (String, Quantity)>) {
-    for (name, quantity) in more {
-        let slot = sum.entry(name).or_default();
-        *slot = *slot + quantity;
-    }
-}
-
-fn raise(most: &mut BTreeMap<String, Quantity>, other: impl IntoIterator<Item = (String, Quantity)>) {
-    for (name, quantity) in other {
-        let slot = most.entry(name).or_insert(quantity);
-        *slot = quantity.max(*slot);
-    }
 }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
 
-use super::super::defaults::aggregate;
 use super::format::{DNS_LABEL, QUALIFIED_NAME, is_qualified_name};
 use super::report::{Path, Report, each, text};
 use crate::pod::core;
 use crate::pod::quantity::Quantity;
+use crate::pod::resources::aggregate;
 
 type Resources = BTreeMap<String, QuantityText>;
 
