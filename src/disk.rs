@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-pub use remove::remove_tree;
+pub use remove::{remove_entries, remove_tree};
 
 /// Writes a file so that at every instant the old content or the new one is there, whole.
 ///

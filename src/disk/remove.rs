@@ -16,6 +16,7 @@ use rustix::io::Errno;
 
 use super::mounts::{self, MountId};
 
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// As deep as it is gone with all directories open; what is deeper is moved up first.
 const MAX_OPEN: usize = 64;
 /// After so many readings of a directory somebody fills it as fast as it is emptied.
@@ -27,12 +28,7 @@ const MAX_READINGS: u32 = 100_000;
 /// # Errors
 /// When there is a mount below, or something can't be removed. That it isn't there is no error.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("{} is no place in a directory", path.display()),
-        ));
-    };
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(no_place(path)) };
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -44,8 +40,36 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
         }
     }
     let parent_dir = File::open(parent)?;
-    let mut walk = Walk { mount: mounts::id_of(&parent_dir)?, levels: Vec::new(), path: parent.to_owned(), moved: 0 };
-    walk.remove(&parent_dir, name)
+    Walk::new(&parent_dir, parent, OnError::Stop)?.remove(&parent_dir, name)
+}
+
+/// Removes these entries of a directory as [`remove_tree`] does, but goes on around what is mounted
+/// or can't be removed. The directory itself must not be a mount point.
+///
+/// # Errors
+/// The first thing that stays.
+pub fn remove_entries(directory: &Path, names: &[&str]) -> io::Result<()> {
+    let (Some(above), Some(name)) = (directory.parent(), directory.file_name()) else {
+        return Err(no_place(directory));
+    };
+    let above_dir = File::open(above)?;
+    let dir = match openat(&above_dir, name, DIRECTORY, Mode::empty()) {
+        Ok(dir) => File::from(dir),
+        Err(Errno::NOENT) => return Ok(()),
+        Err(e) => return Err(e.into()),
+    };
+    let mut walk = Walk::new(&above_dir, directory, OnError::GoOn)?;
+    if mounts::id_of(&dir)? != walk.mount {
+        return Err(busy(directory));
+    }
+    for name in names {
+        walk.remove(&dir, OsStr::new(name))?;
+    }
+    walk.first.map_or(Ok(()), Err)
+}
+
+fn no_place(path: &Path) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("{} is no place in a directory", path.display()))
 }
 
 fn busy(path: &Path) -> io::Error {
@@ -63,6 +87,13 @@ struct Level {
     readings: u32,
 }
 
+/// What to do about what can't be removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OnError {
+    Stop,
+    GoOn,
+}
+
 struct Walk {
     mount: MountId,
     levels: Vec<Level>,
@@ -70,11 +101,21 @@ struct Walk {
     path: PathBuf,
     /// How many directories were moved up.
     moved: u64,
+    on_error: OnError,
+    /// The first thing that stays.
+    first: Option<io::Error>,
 }
 
 impl Walk {
+    /// For what is on the mount of `dir`, in the directory at `path`.
+    fn new(dir: &File, path: &Path, on_error: OnError) -> io::Result<Walk> {
+        let mount = mounts::id_of(dir)?;
+        Ok(Walk { mount, levels: Vec::new(), path: path.to_owned(), moved: 0, on_error, first: None })
+    }
+
     fn remove(&mut self, parent: &File, name: &OsStr) -> io::Result<()> {
-        self.child(parent, &CString::new(name.as_bytes())?, FileType::Unknown)?;
+        let done = self.child(parent, &CString::new(name.as_bytes())?, FileType::Unknown);
+        self.settle(done)?;
         while let Some(level) = self.levels.last_mut() {
             match level.dir.read() {
                 Some(Err(Errno::NOENT)) | None if level.changed && level.readings < MAX_READINGS => {
@@ -83,23 +124,37 @@ impl Walk {
                     level.readings += 1;
                     level.dir.rewind();
                 }
-                Some(Err(Errno::NOENT)) | None => self.leave(parent)?,
+                Some(Err(Errno::NOENT)) | None => {
+                    let done = self.leave(parent);
+                    self.settle(done)?;
+                }
                 Some(Err(e)) => return Err(self.failed(c".", e)),
                 Some(Ok(entry)) if matches!(entry.file_name().to_bytes(), b"." | b"..") => {}
                 Some(Ok(entry)) => {
-                    level.changed = true;
                     let dir = level.dir.fd()?.try_clone_to_owned()?;
-                    self.child(&dir, entry.file_name(), entry.file_type())?;
+                    let done = self.child(&dir, entry.file_name(), entry.file_type());
+                    self.settle(done)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Removes what is no directory, and begins with what is one.
-    fn child(&mut self, dir: impl AsFd + Copy, name: &CStr, kind: FileType) -> io::Result<()> {
+    /// Notes that something is gone from the directory that is being emptied, or that it stays.
+    fn settle(&mut self, done: io::Result<bool>) -> io::Result<()> {
+        match (done, self.levels.last_mut()) {
+            (Ok(gone), Some(level)) => level.changed |= gone,
+            (Ok(_), None) => {}
+            (Err(e), _) if self.on_error == OnError::Stop => return Err(e),
+            (Err(e), _) => _ = self.first.get_or_insert(e),
+        }
+        Ok(())
+    }
+
+    /// Removes what is no directory, and begins with what is one. Whether something is gone.
+    fn child(&mut self, dir: impl AsFd + Copy, name: &CStr, kind: FileType) -> io::Result<bool> {
         if kind != FileType::Directory && self.unlink(dir, name)? {
-            return Ok(());
+            return Ok(true);
         }
         match self.levels.len() < MAX_OPEN {
             true => self.enter(dir, name),
@@ -117,13 +172,12 @@ impl Walk {
         }
     }
 
-    fn enter(&mut self, dir: impl AsFd, name: &CStr) -> io::Result<()> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let child = match openat(&dir, name, flags, Mode::empty()) {
+    fn enter(&mut self, dir: impl AsFd, name: &CStr) -> io::Result<bool> {
+        let child = match openat(&dir, name, DIRECTORY, Mode::empty()) {
             Ok(child) => child,
-            Err(Errno::NOENT) => return Ok(()),
+            Err(Errno::NOENT) => return Ok(true),
             // It was a directory a moment ago.
-            Err(Errno::NOTDIR | Errno::LOOP) => return self.unlink(dir, name).map(drop),
+            Err(Errno::NOTDIR | Errno::LOOP) => return self.unlink(dir, name),
             Err(e) => return Err(self.failed(name, e)),
         };
         if mounts::id_of(&child)? != self.mount {
@@ -131,40 +185,43 @@ impl Walk {
         }
         self.path = self.at(name);
         self.levels.push(Level { dir: Dir::new(child)?, name: name.to_owned(), changed: false, readings: 0 });
-        Ok(())
+        Ok(false)
     }
 
     /// The directory is empty: it goes too.
-    fn leave(&mut self, root: &File) -> io::Result<()> {
-        let Some(Level { name, .. }) = self.levels.pop() else { return Ok(()) };
+    fn leave(&mut self, root: &File) -> io::Result<bool> {
+        let Some(Level { name, .. }) = self.levels.pop() else { return Ok(false) };
         self.path.pop();
         let result = match self.levels.last_mut() {
             Some(above) => unlinkat(above.dir.fd()?, &name, AtFlags::REMOVEDIR),
             None => unlinkat(root, &name, AtFlags::REMOVEDIR),
         };
         match result {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Ok(()) | Err(Errno::NOENT) => Ok(true),
+            // What stays in it has been told of.
+            Err(Errno::NOTEMPTY | Errno::EXIST) if self.first.is_some() => Ok(false),
             Err(Errno::BUSY) => Err(busy(&self.at(&name))),
             Err(e) => Err(self.failed(&name, e)),
         }
     }
 
     /// Moves a directory to the top, where it is found when that is read again.
-    fn move_up(&mut self, dir: impl AsFd + Copy, name: &CStr) -> io::Result<()> {
+    fn move_up(&mut self, dir: impl AsFd + Copy, name: &CStr) -> io::Result<bool> {
         let path = self.at(name);
-        let Some(top) = self.levels.first_mut() else { return Ok(()) };
-        top.changed = true;
+        let Some(top) = self.levels.first_mut() else { return Ok(false) };
         loop {
             self.moved += 1;
             let new = CString::new(format!(".moved-{}", self.moved))?;
             match renameat(dir, name, top.dir.fd()?, &new) {
-                Ok(()) | Err(Errno::NOENT) => return Ok(()),
+                Ok(()) | Err(Errno::NOENT) => break,
                 // One that others put there, or a file.
                 Err(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR) => {}
                 Err(Errno::BUSY | Errno::XDEV) => return Err(busy(&path)),
                 Err(e) => return Err(self.failed(name, e)),
             }
         }
+        top.changed = true;
+        Ok(true)
     }
 
     fn at(&self, name: &CStr) -> PathBuf {
@@ -265,13 +322,48 @@ mod tests {
         for target in ["a/b/c", "a/b", "a"] {
             rustix::mount::mount_bind(&precious, tree.join(target)).expect("mounts");
             let parent = File::open(scratch.path()).expect("opens");
-            let mount = mounts::id_of(&parent).expect("is told");
-            let mut walk = Walk { mount, levels: Vec::new(), path: scratch.path().to_owned(), moved: 0 };
+            let mut walk = Walk::new(&parent, scratch.path(), OnError::Stop).expect("is told");
             let refused = walk.remove(&parent, OsStr::new("tree")).expect_err(target);
             assert_eq!(refused.kind(), io::ErrorKind::ResourceBusy, "{refused}");
             assert!(refused.to_string().contains(&tree.join(target).display().to_string()), "{refused}");
             assert!(precious.join("data").exists());
         }
+    }
+
+    #[test]
+    fn all_around_a_mount_is_removed() {
+        let Some(scratch) = Scratch::new() else { return };
+        let (tree, precious) = (tree(scratch.path()), scratch.path().join("precious"));
+        fs::create_dir(&precious).expect("makes");
+        fs::write(precious.join("data"), "x").expect("writes");
+        for name in ["a/b/more", "a/file", "other", "kept"] {
+            fs::write(tree.join(name), "x").expect("writes");
+        }
+        for target in ["a/b/c", "a/b/file"] {
+            let source = if target == "a/b/c" { precious.clone() } else { precious.join("data") };
+            rustix::mount::mount_bind(&source, tree.join(target)).expect("mounts");
+        }
+        let stays = remove_entries(&tree, &["none", "a", "other"]).expect_err("something stays").to_string();
+        assert!(stays.contains("is mounted there"), "{stays}");
+        let names = |path: &Path| {
+            let entries = fs::read_dir(path).expect("reads");
+            let mut names: Vec<_> = entries.map(|e| e.expect("reads").file_name()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(&tree), ["a", "kept"]);
+        assert_eq!(names(&tree.join("a")), ["b"]);
+        assert_eq!(names(&tree.join("a/b")), ["c", "file"]);
+        assert_eq!(names(&precious), ["data"]);
+        for target in ["a/b/c", "a/b/file"] {
+            rustix::mount::unmount(tree.join(target), rustix::mount::UnmountFlags::empty()).expect("unmounts");
+        }
+        remove_entries(&tree, &["none", "a", "other"]).expect("removes");
+        assert_eq!(names(&tree), ["kept"]);
+        // The directory itself is somebody's: nothing in it is ours.
+        rustix::mount::mount_bind(&precious, &tree).expect("mounts");
+        remove_entries(&tree, &["data"]).expect_err("is refused");
+        assert_eq!(names(&precious), ["data"]);
     }
 
     /// A thread mounts and unmounts somebody's data in the tree while it is removed.
@@ -293,7 +385,7 @@ mod tests {
                     }
                 }
             });
-            for _ in 0..2000 {
+            for _ in 0..500 {
                 fs::create_dir_all(tree.join("a")).expect("makes");
                 let _ = fs::create_dir(tree.join("a/b"));
                 let _ = remove_tree(&tree);
