@@ -19,6 +19,23 @@ pub struct Node {
     pub labels: BTreeMap<String, String>,
 }
 
+impl Node {
+    /// `labels`: the configured ones; those that the kubelet adds are added.
+    pub fn new(name: &str, labels: &BTreeMap<String, String>) -> Node {
+        let arch = match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            "x86" => "386",
+            other => other,
+        };
+        let own = [("hostname", name), ("os", "linux"), ("arch", arch)];
+        let mut all: BTreeMap<_, _> =
+            own.iter().map(|(key, value)| (format!("kubernetes.io/{key}"), (*value).to_owned())).collect();
+        all.extend(labels.clone());
+        Node { name: name.to_owned(), labels: all }
+    }
+}
+
 struct Claim<'o> {
     key: &'o Key,
     spec: &'o core::PersistentVolumeClaimSpec,
@@ -197,7 +214,7 @@ mod tests {
     use serde_json::{Value, json};
 
     fn node() -> Node {
-        Node { name: "edge-1".into(), labels: BTreeMap::from([("kubernetes.io/hostname".into(), "edge-1".into())]) }
+        Node::new("edge-1", &BTreeMap::new())
     }
 
     fn pv(name: &str, size: &str, more: Value) -> Arc<Object> {
@@ -241,7 +258,8 @@ mod tests {
         let none = || json!({});
         let affinity = |key: &str, values: &[&str]| json!({"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": key, "operator": "In", "values": values}]}]}}});
         let nothing = |class: &str| format!("a: no persistent volume with storage class {class:?} is free and fits");
-        let table: Vec<(&str, Vec<Arc<Object>>, Vec<String>)> = vec![
+        type Case = (&'static str, Vec<Arc<Object>>, Vec<String>);
+        let table: Vec<Case> = vec![
             (
                 "the smallest that fits",
                 vec![pv("x", "9Gi", none()), pv("y", "5Gi", none()), pv("z", "1Gi", none()), pvc("a", "2Gi", none())],

@@ -103,6 +103,17 @@ pub struct Object {
     pub body: Body,
 }
 
+impl Object {
+    /// Whether this object may be changed into `new`: an immutable one stays as it is.
+    pub fn may_become(&self, new: &Object) -> bool {
+        match (&self.body, &new.body) {
+            (Body::ConfigMap(old), Body::ConfigMap(new)) => !old.immutable || old == new,
+            (Body::Secret(old), Body::Secret(new)) => !old.immutable || old == new,
+            _ => true,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Body {
     ConfigMap(ConfigMap),

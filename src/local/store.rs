@@ -151,7 +151,7 @@ mod tests {
         let claim = j!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
         let claim = json(Kind::PersistentVolumeClaim, "default", "db", claim);
         let mut given = Given::new(dir.path());
-        let told = given.publish(&[claim.clone()]);
+        let told = given.publish(std::slice::from_ref(&claim));
         assert_eq!(told, ["PersistentVolumeClaim default/db"]);
         let why = given.store.get().volume_of("default", "db").map(|(name, _)| name.to_owned());
         let unbound =
