@@ -1,7 +1,7 @@
 //! The main loop: one `select!` over everything that can happen, handed to a `SyncHandler`. It never
 //! blocks: what takes time is given to workers and lanes, which report back here.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, Sender, select, tick};
 
 use crate::lane::Lane;
+use crate::local::{self, Key};
 use crate::pleg::{self, Cache};
 use crate::pod::{Pod, PodName, PodUid, Source};
 use crate::runtime::{self, Done, Known, Left, Paths, Target};
@@ -28,6 +29,8 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// What the loop hears.
 pub struct Inputs {
     pub updates: Receiver<PodUpdate>,
+    /// Objects that pods refer to have changed.
+    pub objects: Receiver<BTreeSet<Key>>,
     pub pleg: Receiver<pleg::Event>,
     /// Lanes that are done.
     pub lanes: Receiver<Done>,
@@ -48,6 +51,8 @@ pub trait SyncHandler {
     fn reconcile(&mut self, pods: Vec<Arc<Pod>>, now: Instant);
     /// The source has been heard.
     fn source_heard(&mut self, source: Source, now: Instant);
+    /// Objects that pods refer to have come, changed or gone.
+    fn objects(&mut self, changed: BTreeSet<Key>);
     fn pleg(&mut self, event: pleg::Event, now: Instant);
     fn lane_done(&mut self, done: Done);
     fn report(&mut self, report: Report, now: Instant);
@@ -96,6 +101,9 @@ pub fn run(handler: &mut dyn SyncHandler, inputs: &Inputs, heartbeat: &Heartbeat
             recv(inputs.updates) -> update => if let Ok(update) = update {
                 let now = Instant::now();
                 configure(handler, update, now);
+            },
+            recv(inputs.objects) -> changed => if let Ok(changed) = changed {
+                handler.objects(changed);
             },
             recv(inputs.pleg) -> event => if let Ok(event) = event {
                 handler.pleg(event, Instant::now());
@@ -259,6 +267,14 @@ impl SyncHandler for Handler {
     fn source_heard(&mut self, source: Source, now: Instant) {
         if self.unheard.remove(&source) {
             self.cleanups(now);
+        }
+    }
+
+    fn objects(&mut self, changed: BTreeSet<Key>) {
+        for stored in self.store.list() {
+            if !local::references(&stored.pod).is_disjoint(&changed) {
+                self.workers.touch(&stored.pod.uid, None);
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use protobuf::{EnumOrUnknown, MessageField};
 use super::{paths, sandbox};
 use crate::cri::{Image, ImageUser, api};
 use crate::pod::{Pod, core, env, identity, labels};
+use crate::volume::Place;
 
 /// What a container is made from, beside its pod.
 pub struct Input<'a> {
@@ -18,7 +19,9 @@ pub struct Input<'a> {
     pub attempt: u32,
     pub image: &'a Image,
     /// Where each volume lies on the node.
-    pub volumes: &'a BTreeMap<String, PathBuf>,
+    pub volumes: &'a BTreeMap<String, Place>,
+    /// The parts of volumes that are mounted instead, by the index of the mount.
+    pub parts: &'a BTreeMap<usize, PathBuf>,
     /// The node's file for the termination message.
     pub termination_log: Option<PathBuf>,
 }
@@ -105,11 +108,13 @@ fn environment(pod: &Pod, container: &core::Container) -> Result<Vec<(String, St
 
 fn mounts(input: &Input<'_>) -> Result<Vec<api::Mount>, Error> {
     let mut out = Vec::new();
-    for mount in input.container.volume_mounts.iter().flatten() {
-        if mount.sub_path.is_some() || mount.sub_path_expr.is_some() {
-            return Err(Error::NotServed("subPath"));
+    for (index, mount) in input.container.volume_mounts.iter().flatten().enumerate() {
+        if mount.sub_path_expr.is_some() {
+            return Err(Error::NotServed("subPathExpr"));
         }
-        let host = input.volumes.get(&mount.name).ok_or_else(|| Error::NoVolume(mount.name.clone()))?;
+        let place = input.volumes.get(&mount.name).ok_or_else(|| Error::NoVolume(mount.name.clone()))?;
+        let Place::Path { path, read_only, .. } = place else { return Err(Error::NotServed("an image as a volume")) };
+        let host = input.parts.get(&index).unwrap_or(path);
         let propagation = match mount.mount_propagation.as_deref() {
             Some("HostToContainer") => api::MountPropagation::PROPAGATION_HOST_TO_CONTAINER,
             Some("Bidirectional") => api::MountPropagation::PROPAGATION_BIDIRECTIONAL,
@@ -118,7 +123,7 @@ fn mounts(input: &Input<'_>) -> Result<Vec<api::Mount>, Error> {
         out.push(api::Mount {
             container_path: mount.mount_path.clone(),
             host_path: host.to_string_lossy().into_owned(),
-            readonly: mount.read_only.unwrap_or(false),
+            readonly: *read_only || mount.read_only.unwrap_or(false),
             propagation: EnumOrUnknown::new(propagation),
             ..Default::default()
         });

@@ -19,6 +19,7 @@ mod start;
 mod sync;
 mod terminate;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crossbeam::channel::Sender;
@@ -32,7 +33,9 @@ pub use terminate::Target;
 
 use crate::cri::{self, Cri};
 use crate::lane::Lane;
+use crate::local;
 use crate::pleg::{Cache, Health};
+use crate::pod::quantity::Quantity;
 
 /// What of the node shows in its pods.
 #[derive(Debug, Clone)]
@@ -40,6 +43,8 @@ pub struct Node {
     pub paths: Paths,
     /// The node's addresses, the primary one first.
     pub ips: Vec<String>,
+    /// What pods may have of its resources, as far as it is known.
+    pub allocatable: BTreeMap<String, Quantity>,
 }
 
 pub struct Runtime {
@@ -47,6 +52,8 @@ pub struct Runtime {
     pub cache: Arc<Cache>,
     pub health: Arc<Health>,
     pub node: Node,
+    /// What pods refer to.
+    pub objects: Arc<local::Store>,
     /// Stops of containers, which last up to a grace period.
     pub stops: Lane,
     /// Hooks of containers, which last as long as they like.
@@ -64,7 +71,7 @@ pub enum Error {
     Cri(#[from] cri::Error),
     #[error("{what} {path}: {source}")]
     Io { what: &'static str, path: String, source: std::io::Error },
-    #[error("volume {name:?}: {source}")]
+    #[error("MountVolume.SetUp failed for volume {name:?} : {source}")]
     Volume { name: String, source: crate::volume::Error },
     #[error("{0}")]
     Start(String),

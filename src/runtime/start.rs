@@ -20,13 +20,14 @@ use crate::image::{self, Need, PullPolicy};
 use crate::pleg::{Observed, ObservedContainer};
 use crate::pod::{Pod, core, identity};
 use crate::status::{Waiting, events};
+use crate::volume::{Place, subpath};
 
 /// What a pod's containers are started with.
 pub(super) struct Ground<'a> {
     pub pod: &'a Pod,
     pub observed: &'a Observed,
     pub sandbox: &'a SandboxStatus,
-    pub volumes: &'a BTreeMap<String, PathBuf>,
+    pub volumes: &'a BTreeMap<String, Place>,
 }
 
 /// How the start of one container went.
@@ -199,6 +200,10 @@ impl Runtime {
     ) -> Result<ContainerId, Error> {
         let pod = ground.pod;
         let termination_log = self.termination_log(pod, spec, restart_count)?;
+        let parts = match self.parts(ground, spec) {
+            Ok(parts) => parts,
+            Err(e) => return Err(self.failed(pod, memory, spec, "CreateContainerConfigError", e)),
+        };
         let attempt = u32::try_from(restart_count).unwrap_or(0) + memory.reserved.get(&spec.name).copied().unwrap_or(0);
         let input = container::Input {
             pod,
@@ -207,6 +212,7 @@ impl Runtime {
             attempt,
             image,
             volumes: ground.volumes,
+            parts: &parts,
             termination_log,
         };
         let config = match container::config(&input) {
@@ -230,6 +236,25 @@ impl Runtime {
             }
             self.failed(pod, memory, spec, "CreateContainerError", e.message)
         })
+    }
+
+    /// The parts of volumes that the container mounts, by the index of the mount.
+    fn parts(&self, ground: &Ground<'_>, spec: &core::Container) -> Result<BTreeMap<usize, PathBuf>, String> {
+        let mut parts = BTreeMap::new();
+        for (index, mount) in spec.volume_mounts.iter().flatten().enumerate() {
+            let (Some(path), Some(Place::Path { path: root, .. })) =
+                (mount.sub_path.as_deref().filter(|p| !p.is_empty()), ground.volumes.get(&mount.name))
+            else {
+                continue;
+            };
+            let part = subpath::SubPath { volume: &mount.name, container: &spec.name, index, path };
+            let failed = |e| {
+                format!("failed to prepare subPath for volumeMount {:?} of container {:?}: {e}", mount.name, spec.name)
+            };
+            let place = subpath::bind(&self.node.paths.pod(&ground.pod.uid), root, &part).map_err(failed)?;
+            parts.insert(index, place);
+        }
+        Ok(parts)
     }
 
     fn run(
