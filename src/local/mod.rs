@@ -103,6 +103,11 @@ pub struct Object {
     pub body: Body,
 }
 
+/// Whether two objects are the same. Those that didn't change are the same value.
+fn same(a: &Arc<Object>, b: &Arc<Object>) -> bool {
+    Arc::ptr_eq(a, b) || a == b
+}
+
 impl Object {
     /// Whether this object may be changed into `new`: an immutable one stays as it is.
     pub fn may_become(&self, new: &Object) -> bool {
@@ -280,14 +285,18 @@ impl Objects {
     /// did.
     fn changed_since(&self, before: &Objects) -> BTreeSet<Key> {
         let all: BTreeSet<&Key> = self.objects.keys().chain(before.objects.keys()).collect();
-        let volume = |objects: &Objects, key: &Key| {
+        fn volume<'o>(objects: &'o Objects, key: &Key) -> Option<&'o Arc<Object>> {
             let name = objects.bindings.get(key)?.as_ref().ok()?;
-            objects.objects.get(&Key::new(Kind::PersistentVolume, "", name)).cloned()
+            objects.objects.get(&Key::new(Kind::PersistentVolume, "", name))
+        }
+        let other = |a: Option<&Arc<Object>>, b: Option<&Arc<Object>>| match (a, b) {
+            (Some(a), Some(b)) => !same(a, b),
+            (a, b) => a.is_some() || b.is_some(),
         };
         let differs = |key: &&&Key| {
-            self.objects.get(**key) != before.objects.get(**key)
+            other(self.objects.get(**key), before.objects.get(**key))
                 || self.bindings.get(**key) != before.bindings.get(**key)
-                || volume(self, key) != volume(before, key)
+                || other(volume(self, key), volume(before, key))
         };
         all.iter().filter(differs).map(|key| (*key).clone()).collect()
     }

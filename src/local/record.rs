@@ -13,7 +13,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{Key, Kind, Object};
+use super::{Key, Kind, Object, same};
 use crate::disk;
 
 const OF_MANIFEST: &str = ".objects.json";
@@ -101,7 +101,10 @@ impl Records {
         });
         for (place, objects) in objects.iter().filter(|(_, objects)| !objects.is_empty()) {
             let known = self.written.get(place);
-            if known.is_some_and(|(_, written)| written == objects) {
+            let is_written = |written: &[Arc<Object>]| {
+                written.len() == objects.len() && written.iter().zip(objects).all(|(a, b)| same(a, b))
+            };
+            if known.is_some_and(|(_, written)| is_written(written)) {
                 continue;
             }
             let path = known.map_or_else(|| self.directory.join(file_name(place)), |(path, _)| path.clone());

@@ -66,9 +66,10 @@ impl Error {
         Error::Io { what, path: path.display().to_string(), source }
     }
 
-    /// What is missing may come, and what was there before is still good for a pod that runs.
-    fn is_missing(&self) -> bool {
-        matches!(self, Error::NotFound { .. } | Error::NoKey { .. })
+    /// What is missing may come, and a full disk gets room; until then, what was there before is
+    /// still good for a pod that runs.
+    fn may_pass(&self) -> bool {
+        matches!(self, Error::NotFound { .. } | Error::NoKey { .. } | Error::Io { .. })
     }
 }
 
@@ -118,7 +119,8 @@ pub enum Place {
 pub struct Ready {
     /// By the volumes' names.
     pub places: BTreeMap<String, Place>,
-    /// Volumes that are as they were, since what they are made from is no longer there.
+    /// Volumes that are as they were, since what they are made from is no longer there, or could not
+    /// be written.
     pub stale: Vec<(String, Error)>,
 }
 
@@ -159,17 +161,16 @@ fn one(context: &Context<'_>, volume: &core::Volume, ready: &mut Ready) -> Resul
     let (plugin, in_memory, payload) = files(context, volume)?;
     let path = context.path(plugin, name);
     let group = context.fs_group().map(ownership::Group::reading);
-    match payload {
-        Ok(payload) => {
-            match in_memory {
-                true => {
-                    memory::setup(&path, memory::Kind::Tmpfs { size: empty_dir::memory_size(context, None) }, group)?
-                }
-                false => empty_dir::make(&path, group)?,
-            }
-            atomic::write(&path, &payload, group).map_err(|e| Error::io("writing to", &path, e))?;
+    let made = payload.and_then(|payload| {
+        match in_memory {
+            true => memory::setup(&path, memory::Kind::Tmpfs { size: empty_dir::memory_size(context, None) }, group)?,
+            false => empty_dir::make(&path, group)?,
         }
-        Err(e) if e.is_missing() && atomic::is_written(&path) => ready.stale.push((name.to_owned(), e)),
+        atomic::write(&path, &payload, group).map_err(|e| Error::io("writing to", &path, e))
+    });
+    match made {
+        Ok(_) => {}
+        Err(e) if e.may_pass() && atomic::is_written(&path) => ready.stale.push((name.to_owned(), e)),
         Err(e) => return Err(e),
     }
     Ok(Place::Path { path, read_only: true, relabel: true })

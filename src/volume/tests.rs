@@ -253,6 +253,28 @@ fn a_change_comes_and_what_goes_is_kept() {
     assert_eq!((ready.places.len(), seen(&map).len(), seen(&secret).len()), (2, 3, 2));
 }
 
+/// COMPLAINTS 34: on a full disk, what runs goes on with what it has.
+#[test]
+fn kubernetes_74169_a_full_disk_keeps_the_old_files() {
+    let Some(mut given) = Given::new(json!([{"name": "m", "configMap": {"name": "cfg"}}]), json!({})) else { return };
+    let pod = given.directory();
+    let size = rustix::mount::mount("tmpfs", &pod, "tmpfs", rustix::mount::MountFlags::empty(), Some(c"size=256k"));
+    size.expect("mounts");
+    let map = given.path("m");
+    let before = seen(&map);
+    given.objects = objects(&OBJECTS.replace("a: '1'", &format!("a: '{}'", "x".repeat(1 << 19))));
+    let ready = given.setup().expect("is ready");
+    let why = ready.stale.iter().map(|(_, e)| e.to_string()).collect::<String>();
+    assert!(why.contains("No space left on device"), "{why}");
+    assert_eq!(seen(&map), before);
+    assert_eq!(fs::read_dir(&map).expect("reads").count(), 5, "nothing half made is left");
+    let free = |path: &Path| rustix::fs::statvfs(path).map(|s| s.f_bfree).expect("is there");
+    assert!(free(&pod) > 16, "nor does it keep the disk full");
+    given.objects = objects(&OBJECTS.replace("a: '1'", "a: '5'"));
+    assert!(given.setup().expect("is ready").stale.is_empty());
+    assert_ne!(seen(&map), before);
+}
+
 #[test]
 fn of_several_volumes_one_that_fails_keeps_no_other() {
     let volumes = json!([{"name": "bad", "configMap": {"name": "x"}}, {"name": "good", "emptyDir": {}}]);
