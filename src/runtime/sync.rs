@@ -340,8 +340,9 @@ impl Runtime {
         let context =
             volume::Context { pod, directory: &directory, objects: &objects, allocatable: &self.node.allocatable };
         let ready = volume::setup(&context).map_err(|(name, source)| Error::Volume { name, source })?;
-        let stale = ready.stale.into_iter().next().map(|(name, source)| Error::Volume { name, source });
-        self.tell(pod, memory, "FailedMount", stale.as_ref());
+        if let Some((name, source)) = ready.stale.into_iter().next() {
+            self.tell(pod, memory, "FailedMount", Some(&Error::Volume { name, source }));
+        }
         Ok(ready.places)
     }
 
