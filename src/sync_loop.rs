@@ -199,9 +199,9 @@ impl Handler {
 
     /// A pod with the name of one that is wanted, but another UID, has to end before that begins:
     /// it is what ran before the agent was started, or before the manifest was changed.
-    fn orphans_of(&mut self, name: &PodName, now: Instant) {
+    fn orphans_of(&mut self, name: &PodName, wanted: &PodUid, now: Instant) {
         for uid in self.cache.uids() {
-            if self.workers.knows(&uid) {
+            if uid == *wanted || self.workers.knows(&uid) {
                 continue;
             }
             if let Some(target) = self.target(&uid).filter(|target| target.name() == name) {
@@ -235,7 +235,7 @@ impl SyncHandler for Handler {
                 self.store.set_status(&pod, status);
             }
             if self.reached {
-                self.orphans_of(&pod.name, now);
+                self.orphans_of(&pod.name, &pod.uid, now);
             }
             match known {
                 Some(known) => self.workers.want_again(pod, known, now),
@@ -284,9 +284,9 @@ impl SyncHandler for Handler {
             pleg::Event::Reachable if self.reached => self.workers.retry_failed(),
             pleg::Event::Reachable => {
                 self.reached = true;
-                let names: Vec<_> = self.store.list().into_iter().map(|stored| stored.pod.name.clone()).collect();
-                for name in names {
-                    self.orphans_of(&name, now);
+                let pods: Vec<_> = self.store.list().into_iter().map(|stored| stored.pod.clone()).collect();
+                for pod in pods {
+                    self.orphans_of(&pod.name, &pod.uid, now);
                 }
                 self.cleanups(now);
             }
