@@ -15,7 +15,7 @@ use crate::pod::{Pod, PodName, PodUid, Source};
 use crate::runtime::{self, Done, Known, Left, Paths, Target};
 use crate::source::mux::{Op, PodUpdate};
 use crate::status::Store;
-use crate::worker::{Pool, Report, Workers};
+use crate::worker::{Failed, Pool, Report, Workers};
 
 /// How often pods are looked for whose time has come.
 const SYNC_TICK: Duration = Duration::from_secs(1);
@@ -23,6 +23,8 @@ const SYNC_TICK: Duration = Duration::from_secs(1);
 const HOUSEKEEPING: Duration = Duration::from_secs(2);
 /// How often the disk is looked at for what pods have left behind.
 const SURVEY: Duration = Duration::from_secs(60);
+/// A failure that goes on as it is, is told again after so long.
+const TELL_AGAIN: Duration = Duration::from_secs(300);
 /// How long jobs may take to come back when the agent ends.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -163,6 +165,8 @@ pub struct Handler {
     unheard: HashSet<Source>,
     /// The runtime has been seen.
     reached: bool,
+    /// The last failure of each pod that fails, and when it was told.
+    told: HashMap<PodUid, (String, Instant)>,
     surveys: SurveyWork,
 }
 
@@ -193,6 +197,7 @@ impl Handler {
             records: records.into_iter().map(|known| (known.pod.uid.clone(), known)).collect(),
             unheard: sources,
             reached: false,
+            told: HashMap::new(),
             surveys: SurveyWork { lane: Lane::new("survey", 1), paths, found, next: None },
         }
     }
@@ -219,6 +224,17 @@ impl Handler {
         let of_sandbox = observed.sandboxes.first().map(|s| &s.sandbox.pod);
         let pod = of_sandbox.or_else(|| observed.containers.first().map(|c| &c.status.container.pod))?;
         Some(Target::Orphan { uid: uid.clone(), name: pod.name.clone() })
+    }
+
+    fn tell(&mut self, uid: &PodUid, Failed { message, unreachable }: Failed, now: Instant) {
+        let name = self.workers.name(uid).map(ToString::to_string).unwrap_or_default();
+        let news = |(last, at): &(String, Instant)| *last != message || now.duration_since(*at) >= TELL_AGAIN;
+        // Of an unreachable runtime, the PLEG tells once for all pods.
+        if unreachable || !self.told.get(uid).is_none_or(news) {
+            return log::debug!("{name}: {message}");
+        }
+        log::warn!("{name}: {message}");
+        self.told.insert(uid.clone(), (message, now));
     }
 
     fn may_remove(&self) -> bool {
@@ -304,13 +320,9 @@ impl SyncHandler for Handler {
             self.store.set_status(pod, Arc::new(status.clone()));
         }
         let finished = self.workers.report(report, now);
-        if let Some(failed) = finished.failed {
-            let name = self.workers.name(&uid).map(ToString::to_string).unwrap_or_default();
-            match failed.unreachable {
-                // The PLEG tells it once for all pods.
-                true => log::debug!("{name}: {}", failed.message),
-                false => log::warn!("{name}: {}", failed.message),
-            }
+        match finished.failed {
+            Some(failed) => self.tell(&uid, failed, now),
+            None => _ = self.told.remove(&uid),
         }
         if finished.gone {
             self.records.remove(&uid);
