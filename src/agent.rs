@@ -16,6 +16,7 @@ use crate::config::Config;
 use crate::cri::{Client, Cri};
 use crate::disk;
 use crate::lane::Lane;
+use crate::local::{self, Publisher};
 use crate::node;
 use crate::node::capacity::{self, Capacity, Reserves};
 use crate::pleg::{Cache, Health, Pleg};
@@ -82,6 +83,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
         Arc::new(Client::new(&config.runtime_endpoint, &config.image_endpoint, config.runtime_request_timeout));
     let (cache, health) = (Arc::<Cache>::default(), Arc::<Health>::default());
     let (store, heartbeat) = (Arc::<Store>::default(), Arc::<Heartbeat>::default());
+    let objects = Arc::<local::Store>::default();
     let (lane_done, lanes) = bounded(CHANNEL);
     let hierarchy = Hierarchy::read()?;
     let machine = capacity::read(&config.root_dir).map_err(|source| Error::Start { what: "the node", source })?;
@@ -100,6 +102,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
         health: health.clone(),
         node: node(config, &paths, &machine),
         host: HostFiles::new(config.dns.resolv_conf.clone()),
+        objects: objects.clone(),
         stops: Lane::new("stop", STOPS),
         hooks: Lane::new("hook", HOOKS),
         pulls: Lane::new("pull", config.image.max_parallel_pulls.unwrap_or(PULLS)),
@@ -125,6 +128,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
 
     let records = runtime::read_records(&paths);
     let (update, updates) = bounded(CHANNEL);
+    let (object, changed_objects) = bounded(CHANNEL);
     let mut sources = HashSet::new();
     let mut wakers = Vec::new();
     if let Some(path) = &config.static_pod_path {
@@ -132,7 +136,10 @@ pub fn run(config: &Config) -> Result<(), Error> {
         let of_files = records.iter().filter(|known| known.pod.source == Source::File);
         let ran_before = of_files.map(|known| known.pod.clone()).collect();
         let channel = Channel::new(Source::File, update);
-        let source = FileSource::new(path, &config.node_name, config.file_check_frequency, ran_before, channel);
+        let node = local::Node::new(&config.node_name, &config.node.labels);
+        let publisher = Publisher::open(config.root_dir.join("objects"), node, objects, object);
+        let frequency = config.file_check_frequency;
+        let source = FileSource::new(path, &config.node_name, frequency, ran_before, publisher, channel);
         wakers.push(file::spawn(source).map_err(Error::start("the file source"))?);
     }
     let mut hups = Signals::new([SIGHUP]).map_err(Error::start("the handling of signals"))?;
@@ -148,7 +155,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let (survey, surveys) = bounded(1);
     let workers = Workers::new(config.sync_frequency);
     let mut handler = Handler::new(workers, pool, cache, store, records, sources, (paths, tiers, survey));
-    let inputs = Inputs { updates, pleg: events, lanes, reports, surveys, stop: stopped };
+    let inputs = Inputs { updates, objects: changed_objects, pleg: events, lanes, reports, surveys, stop: stopped };
     log::info!("cleat {} runs as node {}", env!("CARGO_PKG_VERSION"), config.node_name);
     sync_loop::run(&mut handler, &inputs, &heartbeat);
     Ok(())

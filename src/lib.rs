@@ -11,6 +11,7 @@ pub mod cri;
 pub mod disk;
 pub mod image;
 pub mod lane;
+pub mod local;
 pub mod node;
 pub mod pleg;
 pub mod pod;

@@ -1,7 +1,7 @@
 //! The main loop: one `select!` over everything that can happen, handed to a `SyncHandler`. It never
 //! blocks: what takes time is given to workers and lanes, which report back here.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,12 +11,13 @@ use crossbeam::channel::{Receiver, Sender, select, tick};
 use crate::cgroup;
 use crate::cgroup::values::Totals;
 use crate::lane::Lane;
+use crate::local::{self, Key};
 use crate::pleg::{self, Cache};
 use crate::pod::{Pod, PodName, PodUid, Source};
 use crate::runtime::{self, Done, Known, Left, Paths, Target};
 use crate::source::mux::{Op, PodUpdate};
 use crate::status::Store;
-use crate::worker::{Pool, Report, Workers};
+use crate::worker::{Failed, Pool, Report, Workers};
 
 /// How often pods are looked for whose time has come.
 const SYNC_TICK: Duration = Duration::from_secs(1);
@@ -24,12 +25,16 @@ const SYNC_TICK: Duration = Duration::from_secs(1);
 const HOUSEKEEPING: Duration = Duration::from_secs(2);
 /// How often the disk is looked at for what pods have left behind.
 const SURVEY: Duration = Duration::from_secs(60);
+/// A failure that goes on as it is, is told again after so long.
+const TELL_AGAIN: Duration = Duration::from_secs(300);
 /// How long jobs may take to come back when the agent ends.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// What the loop hears.
 pub struct Inputs {
     pub updates: Receiver<PodUpdate>,
+    /// Objects that pods refer to have changed.
+    pub objects: Receiver<BTreeSet<Key>>,
     pub pleg: Receiver<pleg::Event>,
     /// Lanes that are done.
     pub lanes: Receiver<Done>,
@@ -50,6 +55,8 @@ pub trait SyncHandler {
     fn reconcile(&mut self, pods: Vec<Arc<Pod>>, now: Instant);
     /// The source has been heard.
     fn source_heard(&mut self, source: Source, now: Instant);
+    /// Objects that pods refer to have come, changed or gone.
+    fn objects(&mut self, changed: BTreeSet<Key>);
     fn pleg(&mut self, event: pleg::Event, now: Instant);
     fn lane_done(&mut self, done: Done);
     fn report(&mut self, report: Report, now: Instant);
@@ -98,6 +105,9 @@ pub fn run(handler: &mut dyn SyncHandler, inputs: &Inputs, heartbeat: &Heartbeat
             recv(inputs.updates) -> update => if let Ok(update) = update {
                 let now = Instant::now();
                 configure(handler, update, now);
+            },
+            recv(inputs.objects) -> changed => if let Ok(changed) = changed {
+                handler.objects(changed);
             },
             recv(inputs.pleg) -> event => if let Ok(event) = event {
                 handler.pleg(event, Instant::now());
@@ -157,6 +167,8 @@ pub struct Handler {
     unheard: HashSet<Source>,
     /// The runtime has been seen.
     reached: bool,
+    /// The last failure of each pod that fails, and when it was told.
+    told: HashMap<PodUid, (String, Instant)>,
     surveys: SurveyWork,
 }
 
@@ -204,15 +216,16 @@ impl Handler {
             records: records.into_iter().map(|known| (known.pod.uid.clone(), known)).collect(),
             unheard: sources,
             reached: false,
+            told: HashMap::new(),
             surveys: SurveyWork { lane: Lane::new("survey", 1), paths, tiers: Arc::new(tiers), found, next: None },
         }
     }
 
     /// A pod with the name of one that is wanted, but another UID, has to end before that begins:
     /// it is what ran before the agent was started, or before the manifest was changed.
-    fn orphans_of(&mut self, name: &PodName, now: Instant) {
+    fn orphans_of(&mut self, name: &PodName, wanted: &PodUid, now: Instant) {
         for uid in self.cache.uids() {
-            if self.workers.knows(&uid) {
+            if uid == *wanted || self.workers.knows(&uid) {
                 continue;
             }
             if let Some(target) = self.target(&uid).filter(|target| target.name() == name) {
@@ -232,6 +245,17 @@ impl Handler {
         Some(Target::Orphan { uid: uid.clone(), name: pod.name.clone() })
     }
 
+    fn tell(&mut self, uid: &PodUid, Failed { message, unreachable }: Failed, now: Instant) {
+        let name = self.workers.name(uid).map(ToString::to_string).unwrap_or_default();
+        let news = |(last, at): &(String, Instant)| *last != message || now.duration_since(*at) >= TELL_AGAIN;
+        // Of an unreachable runtime, the PLEG tells once for all pods.
+        if unreachable || !self.told.get(uid).is_none_or(news) {
+            return log::debug!("{name}: {message}");
+        }
+        log::warn!("{name}: {message}");
+        self.told.insert(uid.clone(), (message, now));
+    }
+
     fn may_remove(&self) -> bool {
         self.reached && self.unheard.is_empty()
     }
@@ -246,7 +270,7 @@ impl SyncHandler for Handler {
                 self.store.set_status(&pod, status);
             }
             if self.reached {
-                self.orphans_of(&pod.name, now);
+                self.orphans_of(&pod.name, &pod.uid, now);
             }
             match known {
                 Some(known) => self.workers.want_again(pod, known, now),
@@ -281,15 +305,23 @@ impl SyncHandler for Handler {
         }
     }
 
+    fn objects(&mut self, changed: BTreeSet<Key>) {
+        for stored in self.store.list() {
+            if !local::references(&stored.pod).is_disjoint(&changed) {
+                self.workers.touch(&stored.pod.uid, None);
+            }
+        }
+    }
+
     fn pleg(&mut self, event: pleg::Event, now: Instant) {
         match event {
             pleg::Event::Pod { uid, at } => self.workers.touch(&uid, Some(at)),
             pleg::Event::Reachable if self.reached => self.workers.retry_failed(),
             pleg::Event::Reachable => {
                 self.reached = true;
-                let names: Vec<_> = self.store.list().into_iter().map(|stored| stored.pod.name.clone()).collect();
-                for name in names {
-                    self.orphans_of(&name, now);
+                let pods: Vec<_> = self.store.list().into_iter().map(|stored| stored.pod.clone()).collect();
+                for pod in pods {
+                    self.orphans_of(&pod.name, &pod.uid, now);
                 }
                 self.cleanups(now);
             }
@@ -307,13 +339,9 @@ impl SyncHandler for Handler {
             self.store.set_status(pod, Arc::new(status.clone()));
         }
         let finished = self.workers.report(report, now);
-        if let Some(failed) = finished.failed {
-            let name = self.workers.name(&uid).map(ToString::to_string).unwrap_or_default();
-            match failed.unreachable {
-                // The PLEG tells it once for all pods.
-                true => log::debug!("{name}: {}", failed.message),
-                false => log::warn!("{name}: {}", failed.message),
-            }
+        match finished.failed {
+            Some(failed) => self.tell(&uid, failed, now),
+            None => _ = self.told.remove(&uid),
         }
         if finished.gone {
             self.records.remove(&uid);

@@ -12,10 +12,14 @@ use super::request::{self, Context, Event, Handler, Lookup};
 use super::{Error, Runtime};
 use crate::cgroup;
 use crate::cri::api;
+use crate::local::Objects;
 use crate::pod::Pod;
+use crate::volume::{Place, subpath};
 
 /// What a resolv.conf may have; more is no such file.
 const MAX_RESOLV_CONF: u64 = 10 * 1024 * 1024;
+/// A file of variables, likewise; the kubelet's limit.
+const MAX_ENV_FILE: u64 = 64 << 10;
 const HOSTS: &str = "/etc/hosts";
 
 /// Where the host's files are.
@@ -47,20 +51,29 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// There are no objects yet that a variable could refer to.
-pub(super) struct NoObjects;
+/// What variables of a pod's containers refer to.
+pub(super) struct Referred<'a> {
+    pub objects: &'a Objects,
+    pub pod: &'a Pod,
+    pub volumes: &'a BTreeMap<String, Place>,
+}
 
-impl Lookup for NoObjects {
-    fn config_map(&self, _: &str) -> Option<BTreeMap<&str, &str>> {
-        None
+impl Lookup for Referred<'_> {
+    fn config_map(&self, name: &str) -> Option<BTreeMap<&str, &str>> {
+        let found = self.objects.config_map(&self.pod.name.namespace, name)?;
+        Some(found.data.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect())
     }
 
-    fn secret(&self, _: &str) -> Option<BTreeMap<&str, &[u8]>> {
-        None
+    fn secret(&self, name: &str) -> Option<BTreeMap<&str, &[u8]>> {
+        let found = self.objects.secret(&self.pod.name.namespace, name)?;
+        Some(found.data.iter().map(|(key, value)| (key.as_str(), value.bytes())).collect())
     }
 
-    fn env_file(&self, _: &str, _: &str) -> Result<Option<String>, String> {
-        Err("files of variables are not served yet".to_owned())
+    fn env_file(&self, volume: &str, path: &str) -> Result<Option<String>, String> {
+        let Some(Place::Path { path: root, .. }) = self.volumes.get(volume) else {
+            return Err(format!("volume {volume:?} has no files"));
+        };
+        subpath::read(root, path, MAX_ENV_FILE).map_err(|e| e.to_string())
     }
 }
 

@@ -35,6 +35,7 @@ pub use terminate::Target;
 use crate::cgroup;
 use crate::cri::{self, Cri};
 use crate::lane::Lane;
+use crate::local;
 use crate::pleg::{Cache, Health};
 
 pub struct Runtime {
@@ -45,6 +46,8 @@ pub struct Runtime {
     pub host: HostFiles,
     pub cgroups: Arc<cgroup::Manager>,
     pub policy: cgroup::Policy,
+    /// What pods refer to.
+    pub objects: Arc<local::Store>,
     /// Stops of containers, which last up to a grace period.
     pub stops: Lane,
     /// Hooks of containers, which last as long as they like.
@@ -64,7 +67,7 @@ pub enum Error {
     Cgroup(#[from] cgroup::Error),
     #[error("{what} {path}: {source}")]
     Io { what: &'static str, path: String, source: std::io::Error },
-    #[error("volume {name:?}: {source}")]
+    #[error("MountVolume.SetUp failed for volume {name:?} : {source}")]
     Volume { name: String, source: crate::volume::Error },
     #[error("{0}")]
     Config(#[from] request::ConfigError),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use protobuf::MessageField;
 
 use super::backoff::{self, Backoff};
-use super::host::NoObjects;
+use super::host::Referred;
 use super::memory::{Failure, Memory, Op, Pull, PullState};
 use super::plan::Start;
 use super::request::{self, ConfigError, EnvInput, Input, Source};
@@ -25,13 +25,14 @@ use crate::image::{self, Need, PullPolicy};
 use crate::pleg::{Observed, ObservedContainer};
 use crate::pod::{Pod, core, identity};
 use crate::status::{Waiting, events};
+use crate::volume::{Place, subpath};
 
 /// What a pod's containers are started with.
 pub(super) struct Ground<'a> {
     pub pod: &'a Pod,
     pub observed: &'a Observed,
     pub sandbox: &'a SandboxStatus,
-    pub volumes: &'a BTreeMap<String, PathBuf>,
+    pub volumes: &'a BTreeMap<String, Place>,
 }
 
 /// How the start of one container went.
@@ -241,10 +242,12 @@ impl Runtime {
         let resolv_conf = self.host.resolv_conf()?;
         let context = &self.context(ground.pod, resolv_conf.as_deref());
         let pod_ips = &ground.sandbox.ips;
-        let env = EnvInput { context, container, pod_ips, services: &[], lookup: &NoObjects };
+        let objects = self.objects.get();
+        let lookup = &Referred { objects: &objects, pod: ground.pod, volumes: ground.volumes };
+        let env = EnvInput { context, container, pod_ips, services: &[], lookup };
         let (environment, told) = request::environment(&env)?;
-        let source = |path| Source::Path { path, read_only: false, relabel: false };
-        let volumes = ground.volumes.iter().map(|(name, path)| (name.as_str(), source(path))).collect();
+        let parts = self.parts(ground, container, &environment)?;
+        let volumes = ground.volumes.iter().map(|(name, place)| (name.as_str(), source(place))).collect();
         let mut config = request::container(&Input {
             context,
             container,
@@ -253,7 +256,7 @@ impl Runtime {
             image,
             environment: &environment,
             volumes: &volumes,
-            sub_paths: &BTreeMap::new(),
+            sub_paths: &parts,
             hosts: self.hosts_file(context, pod_ips)?.as_deref(),
             termination_log: self.termination_log(ground.pod, container, restart_count)?.as_deref(),
             target: target(ground, &container.name)?,
@@ -262,6 +265,33 @@ impl Runtime {
         let resources = cgroup::container::resources(ground.pod, container, &self.policy);
         config.linux.mut_or_insert_default().resources = MessageField::some(resources);
         Ok(config)
+    }
+
+    /// The parts of volumes that the container mounts, by the index of the mount.
+    fn parts(
+        &self,
+        ground: &Ground<'_>,
+        container: &core::Container,
+        environment: &request::Environment,
+    ) -> Result<BTreeMap<usize, PathBuf>, Error> {
+        let mut parts = BTreeMap::new();
+        for part in request::sub_paths(container, environment)? {
+            let Some(Place::Path { path: root, .. }) = ground.volumes.get(part.volume) else { continue };
+            let wanted = subpath::SubPath {
+                volume: part.volume,
+                container: &container.name,
+                index: part.index,
+                path: &part.path,
+            };
+            let bound = subpath::bind(&self.node.paths.pod(&ground.pod.uid), root, &wanted);
+            let place = bound.map_err(|e| ConfigError::SubPathFailed {
+                volume: part.volume.to_owned(),
+                container: container.name.clone(),
+                why: e.to_string(),
+            })?;
+            parts.insert(part.index, place);
+        }
+        Ok(parts)
     }
 
     fn run(
@@ -406,6 +436,15 @@ fn seconds(d: Duration) -> String {
     match d.as_secs() {
         s if s < 60 => format!("{s}s"),
         s => format!("{}m{}s", s / 60, s % 60),
+    }
+}
+
+/// A volume's place as requests have it.
+fn source(place: &Place) -> Source<'_> {
+    match place {
+        Place::Path { path, read_only, relabel } => Source::Path { path, read_only: *read_only, relabel: *relabel },
+        Place::Device { path, read_only } => Source::Device { path, read_only: *read_only },
+        Place::Image { reference, .. } => Source::Image(reference),
     }
 }
 

@@ -1,7 +1,6 @@
 //! One sync of a pod that is wanted: look, tell its status, plan, act.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,7 +18,7 @@ use crate::disk;
 use crate::pleg::{self, Observed};
 use crate::pod::{Pod, PodUid, core};
 use crate::status::{self, PodFailure, events};
-use crate::volume;
+use crate::volume::{self, Place};
 
 /// How often a sync looks again at what it did itself, before other pods have their turn.
 const PASSES: usize = 3;
@@ -177,7 +176,7 @@ impl Runtime {
                     Stopped::All => {}
                     waits => return Ok((waits.wait(), None)),
                 }
-                let volumes = self.prepare(pod)?;
+                let volumes = self.prepare(pod, memory)?;
                 let sandbox = &self.create_sandbox(pod, memory, attempt)?;
                 Ok(self.start_all(&Ground { pod, observed, sandbox, volumes: &volumes }, memory, &start))
             }
@@ -186,7 +185,7 @@ impl Runtime {
                     return Err(Error::Start(message));
                 }
                 let killing = self.kill_some(pod, memory, observed, &kill);
-                let volumes = self.prepare(pod)?;
+                let volumes = self.prepare(pod, memory)?;
                 let sandbox = observed.sandboxes.iter().find(|s| s.sandbox.id == sandbox);
                 match sandbox {
                     Some(sandbox) if !start.is_empty() => {
@@ -334,7 +333,7 @@ impl Runtime {
 
     /// Makes what the pod needs on disk before anything of it runs, and again if it was lost.
     /// Returns where its volumes lie.
-    fn prepare(&self, pod: &Pod) -> Result<BTreeMap<String, PathBuf>, Error> {
+    fn prepare(&self, pod: &Pod, memory: &mut Memory) -> Result<BTreeMap<String, Place>, Error> {
         self.cgroups.ensure_pod(pod, &Values::of_pod(&pod.spec, &self.policy))?;
         let paths = &self.node.paths;
         let directory = paths.pod(&pod.uid);
@@ -344,7 +343,14 @@ impl Runtime {
                 disk::make_dir(path, mode).map_err(|e| Error::io("making", path, e))?;
             }
         }
-        volume::setup(pod, &paths.volumes(&pod.uid)).map_err(|(name, source)| Error::Volume { name, source })
+        let objects = self.objects.get();
+        let context =
+            volume::Context { pod, directory: &directory, objects: &objects, allocatable: &self.node.allocatable };
+        let ready = volume::setup(&context).map_err(|(name, source)| Error::Volume { name, source })?;
+        if let Some((name, source)) = ready.stale.into_iter().next() {
+            self.tell(pod, memory, "FailedMount", Some(&Error::Volume { name, source }));
+        }
+        Ok(ready.places)
     }
 
     /// Gives running containers their log files back, should those be gone.

@@ -12,6 +12,7 @@ use crate::disk::remove_tree;
 use crate::pleg::Observed;
 use crate::pod::{Pod, PodName, PodUid, core, is_sidecar};
 use crate::status::{self, events};
+use crate::volume;
 
 /// A pod that is to end.
 #[derive(Debug, Clone)]
@@ -166,6 +167,8 @@ impl Runtime {
         memory.acted = Some(Instant::now());
         self.cgroups.remove_pod(target.uid())?;
         let directory = self.node.paths.pod(target.uid());
+        let volumes = volume::teardown(&directory);
+        volumes.map_err(|source| Error::Start(format!("removing the volumes: {source}")))?;
         remove_tree(&directory).map_err(|e| Error::io("removing", &directory, e))?;
         let logs = self.node.paths.pod_logs(target.uid(), target.name());
         remove_tree(&logs).map_err(|e| Error::io("removing", &logs, e))?;

@@ -17,6 +17,7 @@ use rustix::fs::inotify;
 
 use super::files::{DirectoryId, Entry, FileSet, Report, Stamp};
 use super::mux::Channel;
+use crate::local::Publisher;
 use crate::pod::Pod;
 
 /// A longer file is no manifest.
@@ -29,6 +30,7 @@ pub struct FileSource {
     only: Option<String>,
     frequency: Duration,
     set: FileSet,
+    objects: Publisher,
     channel: Channel,
     watch: Option<OwnedFd>,
 }
@@ -62,14 +64,16 @@ impl FileSource {
         node_name: &str,
         frequency: Duration,
         ran_before: Vec<Arc<Pod>>,
+        objects: Publisher,
         channel: Channel,
     ) -> FileSource {
         let (directory, only) = match (path.is_file(), path.parent(), path.file_name()) {
             (true, Some(parent), Some(name)) => (parent, Some(name.to_string_lossy().into_owned())),
             _ => (path, None),
         };
-        let set = FileSet::new(&directory.to_string_lossy(), only.as_deref(), node_name, ran_before);
-        FileSource { directory: directory.to_owned(), only, frequency, set, channel, watch: None }
+        let set =
+            FileSet::new(&directory.to_string_lossy(), only.as_deref(), node_name, ran_before, objects.recorded());
+        FileSource { directory: directory.to_owned(), only, frequency, set, objects, channel, watch: None }
     }
 
     /// Runs until the waker is dropped or the sync loop is gone.
@@ -85,6 +89,12 @@ impl FileSource {
             let retry = if woken.look || woken.full { self.look(&woken, now) } else { None };
             let (reports, again) = self.set.settle(now);
             reports.into_iter().for_each(tell);
+            // Before the pods, which may refer to them.
+            if let Some((by_place, objects)) = self.set.objects() {
+                if self.objects.publish(&by_place, objects).is_err() {
+                    return;
+                }
+            }
             if let Some(pods) = self.set.pods() {
                 if self.channel.set(pods).is_err() {
                     return;

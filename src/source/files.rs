@@ -1,6 +1,6 @@
 //! What the files of a manifest directory say, as a pure value: which are to be read, which pods
-//! they give, which pods are kept although their file can't be read just now, who of two files
-//! holds a pod's name, and what is to be told, once per change.
+//! and objects they give, which are kept although their file can't be read just now, who of two
+//! files holds a pod's or an object's name, and what is to be told, once per change.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use super::manifest;
+use crate::local::{Key, Object, Recorded};
 use crate::pod::identity::{self, Origin};
 use crate::pod::{Pod, PodName, PodUid, Source};
 use crate::yaml::Problem;
@@ -56,9 +57,10 @@ struct File {
     digest: Option<u64>,
     /// What it gives: of a file with problems also what it gave before.
     pods: Vec<Arc<Pod>>,
+    objects: Vec<Arc<Object>>,
     problems: Vec<String>,
     warnings: Vec<String>,
-    /// Names of pods that other files hold, with those files.
+    /// Names of pods and objects that other files hold, with those files.
     conflicts: Vec<String>,
     /// When its content was last seen to change.
     changed: Instant,
@@ -81,6 +83,10 @@ pub struct FileSet {
     ran_before: Vec<Arc<Pod>>,
     /// Their UIDs: of two files for one pod, theirs holds it.
     ran_uids: HashSet<PodUid>,
+    /// Which file holds an object's name.
+    object_holders: HashMap<Key, String>,
+    /// Objects that were there before the agent was started, until their files have been read.
+    recorded: Recorded,
     skipped: HashSet<String>,
     /// Why the directory can't be read, while that is so.
     unreadable: Option<String>,
@@ -89,8 +95,14 @@ pub struct FileSet {
 
 impl FileSet {
     /// `only`: the one file that counts, whatever its name. `ran_before`: the pods that the agent
-    /// kept before it was started again.
-    pub fn new(directory: &str, only: Option<&str>, node_name: &str, ran_before: Vec<Arc<Pod>>) -> FileSet {
+    /// kept before it was started again. `recorded`: the objects that its files gave then.
+    pub fn new(
+        directory: &str,
+        only: Option<&str>,
+        node_name: &str,
+        ran_before: Vec<Arc<Pod>>,
+        recorded: Recorded,
+    ) -> FileSet {
         FileSet {
             directory: directory.to_owned(),
             only: only.map(str::to_owned),
@@ -101,6 +113,8 @@ impl FileSet {
             holders: HashMap::new(),
             ran_uids: ran_before.iter().map(|p| p.uid.clone()).collect(),
             ran_before,
+            object_holders: HashMap::new(),
+            recorded,
             skipped: HashSet::new(),
             unreadable: None,
             heard: false,
@@ -210,17 +224,22 @@ impl FileSet {
             file.stamp = stamp;
             return;
         }
-        let manifest = match content {
+        let mut manifest = match content {
             Ok(text) => {
                 let origin = Origin { source: Source::File, node_name: &self.node_name, place: &place, seen };
                 manifest::read(&text, origin)
             }
             Err(why) => manifest::Manifest { problems: vec![Problem::new(0, "", why)], ..Default::default() },
         };
+        let before = self.files.remove(name);
+        let old_objects = match &before {
+            Some(f) => f.objects.clone(),
+            None => self.recorded.remove(&place).unwrap_or_default(),
+        };
+        let objects = take_objects(&mut manifest, &old_objects);
         let show = |problems: &[Problem]| problems.iter().map(|p| p.at(&place)).collect::<Vec<_>>();
         let (problems, warnings) = (show(&manifest.problems), show(&manifest.warnings));
         let mut pods: Vec<_> = manifest.pods.into_iter().map(Arc::new).collect();
-        let before = self.files.remove(name);
         let (old_pods, changed, told) = match before {
             Some(f) if f.problems == problems && f.digest == digest => (f.pods, f.changed, f.told),
             Some(f) => (f.pods, now, f.told),
@@ -241,8 +260,18 @@ impl FileSet {
             let kept: Vec<_> = old_pods.into_iter().filter(|old| pods.iter().all(|p| p.name != old.name)).collect();
             pods.extend(kept);
         }
-        let file =
-            File { stamp, digest, pods, problems, warnings, conflicts: Vec::new(), changed, missing_since: None, told };
+        let file = File {
+            stamp,
+            digest,
+            pods,
+            objects,
+            problems,
+            warnings,
+            conflicts: Vec::new(),
+            changed,
+            missing_since: None,
+            told,
+        };
         self.files.insert(name.to_owned(), file);
     }
 
@@ -252,6 +281,7 @@ impl FileSet {
         let gone = |f: &File| f.missing_since.is_some_and(|since| now.duration_since(since) >= GONE);
         self.files.retain(|_, f| !gone(f));
         self.claim();
+        self.claim_objects();
         let mut reports = Vec::new();
         let mut next: Option<Instant> = None;
         let mut wake = |at: Instant| next = Some(next.map_or(at, |n| n.min(at)));
@@ -304,6 +334,40 @@ impl FileSet {
         }
     }
 
+    /// The same for objects.
+    fn claim_objects(&mut self) {
+        let files = &self.files;
+        self.object_holders
+            .retain(|key, file| files.get(file).is_some_and(|f| f.objects.iter().any(|o| o.key == *key)));
+        for (file, object) in files.iter().flat_map(|(file, f)| f.objects.iter().map(move |o| (file, o))) {
+            self.object_holders.entry(object.key.clone()).or_insert_with(|| file.clone());
+        }
+        let directory = &self.directory;
+        for (file, f) in &mut self.files {
+            let mut own = HashSet::new();
+            for Object { key, .. } in f.objects.iter().map(|o| &**o) {
+                let holder = self.object_holders.get(key).filter(|holder| *holder != file);
+                let text = match holder {
+                    Some(h) => format!("{key} is that of {directory}/{h} already; this one is ignored"),
+                    None if !own.insert(key) => format!("{key} stands in it twice; the first counts"),
+                    None => continue,
+                };
+                f.conflicts.push(format!("{directory}/{file}: {text}"));
+            }
+        }
+    }
+
+    /// The objects of each file by its path, and of all of them those that count; `None` while the
+    /// directory has never been read.
+    pub fn objects(&self) -> Option<(Recorded, Vec<Arc<Object>>)> {
+        let by_place = self.files.iter().map(|(file, f)| (self.place(file), f.objects.clone())).collect();
+        let mut taken = HashSet::new();
+        let all = self.files.iter().flat_map(|(file, f)| f.objects.iter().map(move |object| (file, object)));
+        let held = all.filter(|(file, o)| self.object_holders.get(&o.key) == Some(file) && taken.insert(&o.key));
+        let objects = held.map(|(_, object)| object.clone()).collect();
+        self.heard.then_some((by_place, objects))
+    }
+
     /// All pods, in the order of their files; `None` while the directory has never been read.
     pub fn pods(&self) -> Option<Vec<Arc<Pod>>> {
         let mut taken = HashSet::new();
@@ -312,6 +376,28 @@ impl FileSet {
         let pods: Vec<_> = held.map(|(_, pod)| pod.clone()).collect();
         self.heard.then_some(pods)
     }
+}
+
+/// The objects of a manifest, with those of before that it keeps: equal ones as the same values, and
+/// of a manifest with problems also what it doesn't give just now. Changing one that says it never
+/// changes is such a problem.
+fn take_objects(manifest: &mut manifest::Manifest, old: &[Arc<Object>]) -> Vec<Arc<Object>> {
+    let mut objects: Vec<Arc<Object>> = Vec::new();
+    for object in std::mem::take(&mut manifest.objects) {
+        match old.iter().find(|old| old.key == object.key) {
+            Some(old) if **old == object => objects.push(old.clone()),
+            Some(old) if !old.may_become(&object) => {
+                let why = format!("{} is immutable; remove it first, or give the new one another name", object.key);
+                manifest.problems.push(Problem::new(0, "", why));
+            }
+            _ => objects.push(Arc::new(object)),
+        }
+    }
+    if !manifest.problems.is_empty() {
+        let kept: Vec<_> = old.iter().filter(|old| objects.iter().all(|o| o.key != old.key)).cloned().collect();
+        objects.extend(kept);
+    }
+    objects
 }
 
 fn counts(only: Option<&str>, name: &str) -> bool {

@@ -1,29 +1,39 @@
-//! downwardAPI: files with fields of the pod (pkg/volume/downwardapi).
+//! downwardAPI: files with fields of the pod and resources of its containers
+//! (pkg/volume/downwardapi).
 
-use std::path::{Path, PathBuf};
+use super::atomic::Payload;
+use super::keys::{self, DEFAULT_MODE};
+use super::{Context, Error, resource_field};
+use crate::pod::{core, env};
 
-use super::Error;
-use super::atomic::{self, Content, Payload};
-use crate::disk;
-use crate::pod::{Pod, core, env};
-
-/// What the API fills in for a mode that isn't given.
-const DEFAULT_MODE: i32 = 0o644;
-
-pub fn setup(pod: &Pod, source: &core::DownwardAPIVolumeSource, path: PathBuf) -> Result<PathBuf, Error> {
-    let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
-    let payload = source.items.iter().flatten().map(|item| file(pod, item, mode)).collect::<Result<Payload, _>>()?;
-    if !path.is_dir() {
-        disk::make_dir(&path, 0o777).map_err(|e| Error::io("making", &path, e))?;
-    }
-    atomic::write(&path, &payload).map_err(|e| Error::io("writing to", &path, e))?;
-    Ok(path)
+pub fn files(context: &Context<'_>, source: &core::DownwardAPIVolumeSource) -> Result<Payload, Error> {
+    of(context, &source.items, source.default_mode)
 }
 
-fn file(pod: &Pod, item: &core::DownwardAPIVolumeFile, mode: i32) -> Result<(PathBuf, Content), Error> {
-    let Some(field) = &item.field_ref else { return Err(Error::NotServed("downwardAPI with resourceFieldRef")) };
-    let text = env::metadata_field(pod, &field.field_path)
-        .ok_or_else(|| Error::Invalid(format!("{} can't be had in a volume", field.field_path)))?;
-    let mode = u32::try_from(item.mode.unwrap_or(mode)).unwrap_or(0) & 0o777;
-    Ok((Path::new(&item.path).to_owned(), Content { bytes: text.into_bytes(), mode }))
+pub fn of(
+    context: &Context<'_>,
+    items: &Option<Vec<core::DownwardAPIVolumeFile>>,
+    default_mode: Option<i32>,
+) -> Result<Payload, Error> {
+    let mode = default_mode.unwrap_or(DEFAULT_MODE);
+    let items = items.iter().flatten();
+    let file = |item: &core::DownwardAPIVolumeFile| {
+        let text = text(context, item)?;
+        Ok((keys::clean(&item.path), keys::content(text.as_bytes(), item.mode.unwrap_or(mode))))
+    };
+    items.map(file).collect()
+}
+
+fn text(context: &Context<'_>, item: &core::DownwardAPIVolumeFile) -> Result<String, Error> {
+    if let Some(field) = &item.field_ref {
+        let text = env::metadata_field(context.pod, &field.field_path);
+        return text.ok_or_else(|| Error::Invalid(format!("{} can't be had in a volume", field.field_path)));
+    }
+    let Some(field) = &item.resource_field_ref else {
+        return Err(Error::Invalid(format!("{}: neither fieldRef nor resourceFieldRef", item.path)));
+    };
+    let name = field.container_name.as_deref().unwrap_or_default();
+    let container = context.pod.containers().iter().chain(context.pod.init_containers()).find(|c| c.name == name);
+    let container = container.ok_or_else(|| Error::Invalid(format!("container {name} not found")))?;
+    resource_field::value(context.pod, container, field, context.allocatable).map_err(Error::Invalid)
 }

@@ -133,6 +133,8 @@ pub enum ConfigError {
     SubPath { mount_path: String },
     #[error("volumeMount {mount_path}: subPath was not prepared")]
     SubPathNotReady { mount_path: String },
+    #[error("failed to prepare subPath for volumeMount {volume:?} of container {container:?}: {why}")]
+    SubPathFailed { volume: String, container: String, why: String },
     #[error("volumeMount {mount_path}: recursiveReadOnly {why}")]
     RecursiveReadOnly { mount_path: String, why: &'static str },
     #[error("container's runAsUser breaks non-root policy: it is 0")]

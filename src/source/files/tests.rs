@@ -1,4 +1,5 @@
 use super::*;
+use crate::local::Body;
 
 /// A directory as the tests write it: names and contents.
 struct Dir {
@@ -20,7 +21,11 @@ impl Dir {
     }
 
     fn after_restart(ran_before: Vec<Arc<Pod>>) -> Dir {
-        let set = FileSet::new("/m", None, "n", ran_before);
+        Dir::with_records(ran_before, Recorded::new())
+    }
+
+    fn with_records(ran_before: Vec<Arc<Pod>>, recorded: Recorded) -> Dir {
+        let set = FileSet::new("/m", None, "n", ran_before, recorded);
         Dir { set, id: DirectoryId(1, 1), files: BTreeMap::new(), now: Instant::now() }
     }
 
@@ -77,6 +82,24 @@ impl Dir {
             })
             .collect()
     }
+}
+
+impl Dir {
+    /// The objects as `key=value`.
+    fn objects(&self) -> Vec<String> {
+        let (_, objects) = self.set.objects().expect("the directory has been read");
+        objects
+            .iter()
+            .map(|o| match &o.body {
+                Body::ConfigMap(map) => format!("{}={}", o.key.name, map.data["v"]),
+                _ => o.key.to_string(),
+            })
+            .collect()
+    }
+}
+
+fn map(name: &str, value: &str) -> String {
+    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{v: '{value}'}}\n")
 }
 
 const NONE: [&str; 0] = [];
@@ -242,8 +265,86 @@ fn a_file_that_is_being_written_is_left_alone() {
 #[test]
 fn a_file_as_the_source() {
     let mut d = Dir::new();
-    d.set = FileSet::new("/m", Some("pods.conf"), "n", Vec::new());
+    d.set = FileSet::new("/m", Some("pods.conf"), "n", Vec::new(), Recorded::new());
     d.write("pods.conf", &pod("a", "1")).write("other.yaml", &pod("b", "1"));
     assert_eq!(d.look(), NONE);
     assert_eq!(d.pods(), ["a-n=1@/m/pods.conf"]);
+}
+
+#[test]
+fn objects_come_change_and_go() {
+    let mut d = Dir::new();
+    assert!(d.set.objects().is_none(), "nothing is known before the first look");
+    d.write("a.yaml", &format!("{}---\n{}", map("m", "1"), pod("a", "1"))).look();
+    assert_eq!((d.objects(), d.pods().len()), (vec!["m=1".to_owned()], 1));
+    let before = d.set.objects().expect("read").1;
+    d.write("a.yaml", &format!("# a comment\n{}", map("m", "1"))).look();
+    let after = d.set.objects().expect("read").1;
+    assert!(Arc::ptr_eq(&before[0], &after[0]), "the same content is the same value");
+    d.write("a.yaml", &map("m", "2")).look();
+    assert_eq!(d.objects(), ["m=2"]);
+    d.remove("a.yaml").look();
+    assert_eq!(d.objects(), ["m=2"], "it may come back at once");
+    d.later(GONE);
+    assert_eq!(d.objects(), NONE);
+    assert_eq!(d.set.objects().expect("read").0.len(), 0);
+}
+
+#[test]
+fn a_file_that_stops_parsing_keeps_its_last_good_objects() {
+    let mut d = Dir::new();
+    d.write("a.yaml", &format!("{}---\n{}", map("m", "1"), map("other", "1"))).look();
+    d.write("a.yaml", &format!("{}---\nkind: [\n", map("m", "2"))).look();
+    assert_eq!(d.objects(), ["m=2", "other=1"]);
+    let (by_place, _) = d.set.objects().expect("read");
+    let mut d = Dir::with_records(Vec::new(), by_place.clone());
+    d.write("a.yaml", "{").write("b.yaml", &map("b", "1")).look();
+    assert_eq!(d.objects(), ["m=2", "other=1", "b=1"], "over a restart too");
+    d.write("a.yaml", &map("m", "3")).look();
+    assert_eq!(d.objects(), ["m=3", "b=1"]);
+    let mut d = Dir::with_records(Vec::new(), by_place);
+    d.look();
+    assert_eq!(d.objects(), NONE, "a file that went while nobody looked");
+}
+
+#[test]
+fn of_two_files_for_one_object_the_first_keeps_it() {
+    let mut d = Dir::new();
+    d.write("b.yaml", &map("twin", "b")).look();
+    d.write("a.yaml", &format!("{}---\n{}", map("twin", "a"), map("own", "a")));
+    let conflict = "E /m/a.yaml: ConfigMap default/twin is that of /m/b.yaml already; this one is ignored";
+    assert_eq!(d.look(), [conflict]);
+    assert_eq!(d.objects(), ["own=a", "twin=b"]);
+    assert_eq!(d.later(SETTLE), NONE, "it is told once");
+    d.remove("b.yaml").look();
+    d.later(GONE);
+    assert_eq!(d.objects(), ["twin=a", "own=a"]);
+    d.write("c.yaml", &format!("{0}---\n{0}", map("c", "1")));
+    assert_eq!(d.look(), ["E /m/c.yaml: ConfigMap default/c stands in it twice; the first counts"]);
+    assert_eq!(d.objects().len(), 3);
+    // A secret and a config map of one name are two things.
+    d.write("d.yaml", &map("c", "1").replace("ConfigMap", "Secret").replace("\ndata", "\nstringData"));
+    assert_eq!(d.look(), NONE);
+    assert_eq!(d.objects().len(), 4);
+}
+
+#[test]
+fn what_is_immutable_stays_until_it_is_removed() {
+    let mut d = Dir::new();
+    let immutable = |value| format!("{}immutable: true\n", map("m", value));
+    d.write("a.yaml", &map("m", "1")).look();
+    d.write("a.yaml", &immutable("2")).look();
+    assert_eq!(d.objects(), ["m=2"]);
+    for text in [immutable("3"), map("m", "2")] {
+        d.write("a.yaml", &text).look();
+        let told = d.later(SETTLE);
+        let why = "ConfigMap default/m is immutable; remove it first, or give the new one another name";
+        assert_eq!(told, [format!("E /m/a.yaml: {why}")]);
+        assert_eq!(d.objects(), ["m=2"]);
+        d.write("a.yaml", &immutable("2")).look();
+    }
+    d.remove("a.yaml").look();
+    d.later(GONE);
+    d.write("a.yaml", &immutable("3")).look();
+    assert_eq!(d.objects(), ["m=3"]);
 }

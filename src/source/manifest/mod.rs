@@ -1,15 +1,22 @@
-//! Manifests: text into pods that are decoded, defaulted, validated and have their identity.
+//! Manifests: text into pods that are decoded, defaulted, validated and have their identity, and
+//! into the objects that pods refer to.
 //!
 //! Does no I/O and knows nothing of where the text came from beyond its name.
 
 pub mod defaults;
+mod object;
 #[cfg(test)]
 mod tests;
 pub mod validate;
 
+use crate::local::{Kind, Object};
 use crate::pod::identity::{self, Origin};
 use crate::pod::{Pod, PodUid, core, labels};
 use crate::yaml::{self, Node, Problem, Value};
+
+/// What can stand in a manifest.
+const USABLE: &str = "Pod, ConfigMap, Secret, PersistentVolumeClaim, PersistentVolume, RuntimeClass, PriorityClass, \
+                      PodList and List";
 
 /// What a pod's name may have.
 const MAX_NAME: usize = 253;
@@ -18,6 +25,8 @@ const MAX_NAME: usize = 253;
 #[derive(Debug, Default, PartialEq)]
 pub struct Manifest {
     pub pods: Vec<Pod>,
+    /// What pods refer to.
+    pub objects: Vec<Object>,
     /// What keeps an object of the manifest from being used.
     pub problems: Vec<Problem>,
     /// What is dubious, and used all the same.
@@ -33,7 +42,7 @@ pub fn read(text: &str, origin: Origin<'_>) -> Manifest {
             Err(problem) => manifest.problems.push(problem),
         }
     }
-    if manifest.pods.is_empty() && manifest.problems.is_empty() {
+    if manifest.pods.is_empty() && manifest.objects.is_empty() && manifest.problems.is_empty() {
         manifest.problems.push(Problem::new(0, "", "there is no object in it"));
     }
     manifest
@@ -43,15 +52,21 @@ impl Manifest {
     /// `node` stands at `path` of `document`.
     fn object(&mut self, document: &Node, node: &Node, path: &str, origin: Origin<'_>) {
         let text = |key| node.get(key).and_then(Node::as_str);
-        match (text("apiVersion"), text("kind")) {
+        let (version, kind) = (text("apiVersion"), text("kind"));
+        if let Some(kind) = version.zip(kind).and_then(|(version, kind)| Kind::of(version, kind)) {
+            return self.other(document, node, path, kind);
+        }
+        match (version, kind) {
             (Some("v1"), Some("Pod")) => self.pod(document, node, path, origin),
             (Some("v1"), Some("List" | "PodList")) if path.is_empty() => self.list(document, node, origin),
             (version, kind) => {
                 let (field, message) = match (version, kind) {
-                    (Some("v1"), Some(kind)) => {
-                        ("kind", format!("{kind:?} can't be used here: only Pod, PodList and List"))
+                    (Some(version), Some(kind)) if Kind::VERSIONS.contains(&version) => {
+                        ("kind", format!("{kind:?} of {version} can't be used here: only {USABLE}"))
                     }
-                    (Some(version), _) => ("apiVersion", format!("{version:?} is not known: only v1")),
+                    (Some(version), _) => {
+                        ("apiVersion", format!("{version:?} is not known: only {}", Kind::VERSIONS.join(", ")))
+                    }
                     (None, Some(_)) => ("apiVersion", "Required value".to_owned()),
                     (None, None) => ("kind", "Required value".to_owned()),
                 };
@@ -86,10 +101,7 @@ impl Manifest {
             Ok(decoded) => decoded,
             Err(p) => return self.problems.push(Problem { field: join(path, &p.field), ..p }),
         };
-        let placed = |p: Problem| {
-            let field = join(path, &p.field);
-            Problem { line: if p.line == 0 { document.line_of(&field) } else { p.line }, field, ..p }
-        };
+        let placed = |p| place(document, path, p);
         self.warnings.extend(decoded.unknown.into_iter().map(placed));
         let mut object = decoded.value;
         object.status = None;
@@ -122,6 +134,23 @@ impl Manifest {
         problems.sort_by_key(|p| p.line);
         self.problems.extend(problems);
     }
+
+    fn other(&mut self, document: &Node, node: &Node, path: &str, kind: Kind) {
+        let object::Read { object, problems, warnings } = object::read(kind, node);
+        let placed = |p| place(document, path, p);
+        self.objects.extend(object);
+        self.warnings.extend(warnings.into_iter().map(placed));
+        let mut problems: Vec<_> = problems.into_iter().map(placed).collect();
+        problems.sort_by_key(|p| p.line);
+        self.problems.extend(problems);
+    }
+}
+
+/// Gives a problem of the object at `path` its place in the document.
+fn place(document: &Node, path: &str, problem: Problem) -> Problem {
+    let field = join(path, &problem.field);
+    let line = if problem.line == 0 { document.line_of(&field) } else { problem.line };
+    Problem { line, field, ..problem }
 }
 
 fn join(path: &str, field: &str) -> String {

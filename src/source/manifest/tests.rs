@@ -56,10 +56,13 @@ fn what_is_refused_says_where() {
         ("just text", "line 1: kind: Required value"),
         ("kind: Pod", "line 1: apiVersion: Required value"),
         (
-            "apiVersion: v1\n\nkind: ConfigMap\n",
-            "line 3: kind: \"ConfigMap\" can't be used here: only Pod, PodList and List",
+            "apiVersion: v1\n\nkind: Service\n",
+            "line 3: kind: \"Service\" of v1 can't be used here: only Pod, ConfigMap, Secret, PersistentVolumeClaim, PersistentVolume, RuntimeClass, PriorityClass, PodList and List",
         ),
-        ("apiVersion: apps/v1\nkind: Deployment\n", "line 1: apiVersion: \"apps/v1\" is not known: only v1"),
+        (
+            "apiVersion: apps/v1\nkind: Deployment\n",
+            "line 1: apiVersion: \"apps/v1\" is not known: only v1, node.k8s.io/v1, scheduling.k8s.io/v1",
+        ),
         ("apiVersion: v1\nkind: List\nitems: 5\n", "line 3: items: must be a list"),
     ];
     for (text, want) in table {

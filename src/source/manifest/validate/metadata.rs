@@ -16,13 +16,22 @@ const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// Checks the metadata of a pod. A namespace may be left out; it is `default` then.
 pub fn check(report: &mut Report, meta: &ObjectMeta, spec: &core::PodSpec) {
+    check_object(report, meta, true);
+    own_annotations(report, &Path::root("metadata").field("annotations"), meta, spec);
+}
+
+/// Checks the metadata of any object. `namespaced`: it is of a kind that is in a namespace.
+pub fn check_object(report: &mut Report, meta: &ObjectMeta, namespaced: bool) {
     let at = Path::root("metadata");
     if let Some(prefix) = meta.generate_name.as_deref().filter(|n| !n.is_empty()) {
         report.format(&at.field("generateName"), prefix, DNS_SUBDOMAIN_PREFIX);
     }
     report.present_format(&at.field("name"), text(&meta.name), DNS_SUBDOMAIN);
     if let Some(namespace) = meta.namespace.as_deref().filter(|n| !n.is_empty()) {
-        report.format(&at.field("namespace"), namespace, DNS_LABEL);
+        match namespaced {
+            true => report.format(&at.field("namespace"), namespace, DNS_LABEL),
+            false => report.forbidden(&at.field("namespace"), "may not be set: objects of this kind are in none"),
+        }
     }
     report.not_negative(&at.field("generation"), meta.generation.unwrap_or_default());
     check_labels(report, &at.field("labels"), &meta.labels);
@@ -35,7 +44,6 @@ pub fn check(report: &mut Report, meta: &ObjectMeta, spec: &core::PodSpec) {
             report.choice(&at.field("fieldsType"), text(&entry.fields_type), &["FieldsV1"]);
         }
     }
-    own_annotations(report, &at.field("annotations"), meta, spec);
 }
 
 pub fn check_labels(report: &mut Report, at: &Path<'_>, labels: &Option<BTreeMap<String, String>>) {

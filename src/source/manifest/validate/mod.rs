@@ -9,6 +9,7 @@ mod format;
 mod metadata;
 mod mounts;
 mod network;
+pub mod object;
 mod probe;
 mod report;
 mod resources;

@@ -97,14 +97,7 @@ fn check_affinity(report: &mut Report, at: &Path<'_>, affinity: &core::Affinity,
     if let Some(node) = &affinity.node_affinity {
         let at = at.field("nodeAffinity");
         if let Some(selector) = &node.required_during_scheduling_ignored_during_execution {
-            let at = at.field(REQUIRED);
-            let at = at.field("nodeSelectorTerms");
-            if selector.node_selector_terms.is_empty() {
-                report.required_because(&at, "must have at least one term");
-            }
-            for (i, term) in selector.node_selector_terms.iter().enumerate() {
-                node_selector_term(report, &at.index(i), term, true);
-            }
+            node_selector(report, &at.field(REQUIRED), selector);
         }
         for (at, term) in each(&at.field(PREFERRED), &node.preferred_during_scheduling_ignored_during_execution) {
             report.range(&at.field("weight"), term.weight.into(), 1, 100);
@@ -133,6 +126,17 @@ fn check_affinity(report: &mut Report, at: &Path<'_>, affinity: &core::Affinity,
             report.range(&at.field("weight"), term.weight.into(), 1, 100);
             pod_affinity_term(report, &at.field("podAffinityTerm"), &term.pod_affinity_term, labels);
         }
+    }
+}
+
+/// Checks a selector of nodes.
+pub fn node_selector(report: &mut Report, at: &Path<'_>, selector: &core::NodeSelector) {
+    let at = at.field("nodeSelectorTerms");
+    if selector.node_selector_terms.is_empty() {
+        report.required_because(&at, "must have at least one term");
+    }
+    for (i, term) in selector.node_selector_terms.iter().enumerate() {
+        node_selector_term(report, &at.index(i), term, true);
     }
 }
 

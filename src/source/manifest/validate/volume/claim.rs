@@ -42,20 +42,25 @@ fn template_metadata(report: &mut Report, at: &Path<'_>, meta: &ObjectMeta) {
     }
 }
 
-fn claim(report: &mut Report, at: &Path<'_>, spec: &core::PersistentVolumeClaimSpec) {
+/// Checks the access modes of a claim or a volume.
+pub fn access_modes(report: &mut Report, at: &Path<'_>, modes: &Option<Vec<String>>) {
     const MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
-    let modes_at = at.field("accessModes");
-    let modes = spec.access_modes.as_deref().unwrap_or_default();
+    let modes = modes.as_deref().unwrap_or_default();
     if modes.is_empty() {
-        report.required_because(&modes_at, "at least one access mode");
+        report.required_because(at, "at least one access mode");
     }
     for mode in modes.iter().filter(|m| !MODES.contains(&m.as_str())) {
-        report.unsupported(&modes_at, mode, MODES);
+        report.unsupported(at, mode, MODES);
     }
     let one_pod = modes.iter().filter(|m| *m == "ReadWriteOncePod").count();
     if one_pod > 0 && one_pod < modes.len() {
-        report.forbidden(&modes_at, "may not have ReadWriteOncePod together with other modes");
+        report.forbidden(at, "may not have ReadWriteOncePod together with other modes");
     }
+}
+
+/// Checks the spec of a claim.
+pub fn claim(report: &mut Report, at: &Path<'_>, spec: &core::PersistentVolumeClaimSpec) {
+    access_modes(report, &at.field("accessModes"), &spec.access_modes);
     label_selector(report, &at.field("selector"), spec.selector.as_ref());
     let storage = spec.resources.as_ref().and_then(|r| r.requests.as_ref()).and_then(|r| r.get("storage"));
     let requests = at.field("resources");

@@ -13,6 +13,7 @@ use super::resources;
 use crate::pod::core;
 use crate::pod::quantity::Quantity;
 
+pub use claim::{access_modes, claim};
 pub use files::from_the_api;
 
 /// Checks the volumes of the pod called `pod_name`.
@@ -100,7 +101,7 @@ fn empty_dir(report: &mut Report, at: &Path<'_>, dir: &core::EmptyDirVolumeSourc
     }
 }
 
-fn host_path(report: &mut Report, at: &Path<'_>, v: &core::HostPathVolumeSource) {
+pub fn host_path(report: &mut Report, at: &Path<'_>, v: &core::HostPathVolumeSource) {
     const TYPES: &[&str] =
         &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
     report.present_format(&at.field("path"), &v.path, NO_BACKSTEPS);
