@@ -7,81 +7,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::{Agent, BUSYBOX, Containerd, eventually};
-
-const SOON: Duration = Duration::from_secs(60);
-
-struct Node {
-    agent: Agent,
-    containerd: Containerd,
-}
-
-impl Node {
-    fn start() -> Node {
-        let containerd = Containerd::start();
-        let mut agent = Agent::on_containerd(&containerd);
-        agent.start();
-        Node { agent, containerd }
-    }
-
-    /// The pod as it runs, with all its containers.
-    #[track_caller]
-    fn runs(&self, name: &str) -> Value {
-        self.agent.wait_pod(name, SOON, |pod| {
-            let containers = pod["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
-            pod["status"]["phase"] == "Running" && containers.iter().all(|c| !c["state"]["running"].is_null())
-        })
-    }
-
-    /// What a container of the pod has written, without what the runtime puts before each line.
-    fn log(&self, pod: &Value, container: &str, attempt: u32) -> String {
-        let text = fs::read_to_string(self.log_file(pod, container, attempt)).unwrap_or_default();
-        text.lines().filter_map(|line| line.splitn(4, ' ').nth(3)).collect::<Vec<_>>().join("\n")
-    }
-
-    fn log_file(&self, pod: &Value, container: &str, attempt: u32) -> std::path::PathBuf {
-        let part = |key: &str| pod["metadata"][key].as_str().expect("has it").to_owned();
-        let directory = format!("{}_{}_{}", part("namespace"), part("name"), part("uid"));
-        self.agent.pod_logs().join(directory).join(container).join(format!("{attempt}.log"))
-    }
-
-    #[track_caller]
-    fn says(&self, pod: &Value, container: &str, attempt: u32, want: &str) {
-        eventually("the container's log", SOON, || match self.log(pod, container, attempt) {
-            text if text == want => Ok(()),
-            text => Err(format!("it says {text:?}")),
-        });
-    }
-
-    /// Waits until nothing of any pod is left: in the runtime, below the agent's directory, in the logs.
-    #[track_caller]
-    fn nothing_left(&self) {
-        eventually("an empty node", SOON, || {
-            let left = self.containerd.leftovers();
-            let on_disk = entries(&self.agent.root().join("pods")) + entries(&self.agent.pod_logs());
-            match left.is_empty() && on_disk == 0 {
-                true => Ok(()),
-                false => Err(format!("{left:?}, {on_disk} directories")),
-            }
-        });
-    }
-}
-
-fn entries(directory: &Path) -> usize {
-    fs::read_dir(directory).map_or(0, Iterator::count)
-}
-
-fn container_id(pod: &Value) -> String {
-    let id = pod["status"]["containerStatuses"][0]["containerID"].as_str().expect("has an id");
-    id.strip_prefix("containerd://").expect("is containerd's").to_owned()
-}
-
-/// A pod with one container that runs `script`.
-fn pod(name: &str, script: &str) -> String {
-    format!(
-        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, labels: {{app: {name}}}}}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  - name: main\n    image: {BUSYBOX}\n    command: [sh, -c, \"{script}\"]\n"
-    )
-}
+use support::node::{Node, SOON, container_id, pod};
+use support::{BUSYBOX, eventually};
 
 #[test]
 fn a_pod_comes_follows_its_file_and_goes() {
@@ -242,11 +169,7 @@ fn the_agent_restarts_and_the_pods_go_on() {
 /// The log of a container is made again when somebody removed it, at the latest with the next look.
 #[test]
 fn a_lost_log_is_made_again() {
-    let containerd = Containerd::start();
-    let mut agent = Agent::on_containerd(&containerd);
-    agent.configure(serde_json::json!({"syncFrequency": "1s"}));
-    agent.start();
-    let node = Node { agent, containerd };
+    let node = Node::configured(serde_json::json!({"syncFrequency": "1s"}));
     node.agent.write_manifest("web.yaml", &pod("web", "while true; do echo tick; sleep 0.2; done"));
     let web = node.runs("web");
     let log = node.log_file(&web, "main", 0);

@@ -162,6 +162,26 @@ impl Containerd {
         *running = Some(process);
     }
 
+    /// What a node has after a power cut: nothing runs, and the runtime knows of nothing that did. The
+    /// agent must not run meanwhile.
+    #[track_caller]
+    pub fn forget_everything(&self) {
+        self.kill();
+        let dir = self.cell.dir().to_str().expect("a plain path").to_owned();
+        // All of the cell but its first process and the shell itself; the processes' mounts go with them.
+        let wipe =
+            "for p in $(ls /proc | grep '^[0-9]'); do [ $p = 1 ] || [ $p = $$ ] || kill -KILL $p; done 2>/dev/null
+            sleep 0.2
+            grep -o \"$1/containerd/[^ ]*\" /proc/self/mountinfo | sort -r | while read m; do umount -l $m; done
+            rm -rf $1/containerd/* $1/ipam
+            for c in $(find /sys/fs/cgroup -depth -type d -path '*kubepods*'); do rmdir $c; done 2>/dev/null; true";
+        self.cell.run("sh", &["-c", wipe, "sh", &dir]).unwrap_or_else(|e| panic!("{e}"));
+        self.launch();
+        let images = images();
+        self.import(&images.pause, PAUSE);
+        self.import(&images.busybox, BUSYBOX);
+    }
+
     /// Ends it with TERM; the pods run on.
     #[track_caller]
     pub fn stop(&self) {

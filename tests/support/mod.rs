@@ -12,6 +12,7 @@ pub mod cell;
 pub mod containerd;
 pub mod cri;
 mod images;
+pub mod node;
 pub mod pods;
 pub mod process;
 

@@ -1,0 +1,121 @@
+//! An agent on a private containerd, and what tests ask of its pods.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{Agent, BUSYBOX, Containerd, eventually};
+
+/// Far longer than anything takes on a machine that is not overrun.
+pub const SOON: Duration = Duration::from_secs(60);
+
+pub struct Node {
+    pub agent: Agent,
+    pub containerd: Containerd,
+}
+
+impl Node {
+    pub fn start() -> Node {
+        Node::configured(serde_json::json!({}))
+    }
+
+    /// With more fields of the configuration.
+    pub fn configured(fields: Value) -> Node {
+        let containerd = Containerd::start();
+        let mut agent = Agent::on_containerd(&containerd);
+        agent.configure(fields);
+        agent.start();
+        Node { agent, containerd }
+    }
+
+    /// Writes a pod under the name of its file.
+    pub fn write(&self, name: &str, text: &str) {
+        self.agent.write_manifest(&format!("{name}.yaml"), text);
+    }
+
+    pub fn remove(&self, name: &str) {
+        self.agent.remove_manifest(&format!("{name}.yaml"));
+    }
+
+    /// The pod as it runs, with all its containers.
+    #[track_caller]
+    pub fn runs(&self, name: &str) -> Value {
+        self.agent.wait_pod(name, SOON, |pod| {
+            let containers = pod["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
+            pod["status"]["phase"] == "Running" && containers.iter().all(|c| !c["state"]["running"].is_null())
+        })
+    }
+
+    #[track_caller]
+    pub fn reaches(&self, name: &str, phase: &str) -> Value {
+        self.agent.wait_pod(name, SOON, |pod| pod["status"]["phase"] == phase)
+    }
+
+    /// What a container of the pod has written, without what the runtime puts before each line.
+    pub fn log(&self, pod: &Value, container: &str, attempt: u32) -> String {
+        let text = fs::read_to_string(self.log_file(pod, container, attempt)).unwrap_or_default();
+        text.lines().filter_map(|line| line.splitn(4, ' ').nth(3)).collect::<Vec<_>>().join("\n")
+    }
+
+    pub fn log_file(&self, pod: &Value, container: &str, attempt: u32) -> PathBuf {
+        let part = |key: &str| pod["metadata"][key].as_str().expect("has it").to_owned();
+        let directory = format!("{}_{}_{}", part("namespace"), part("name"), part("uid"));
+        self.agent.pod_logs().join(directory).join(container).join(format!("{attempt}.log"))
+    }
+
+    #[track_caller]
+    pub fn says(&self, pod: &Value, container: &str, attempt: u32, want: &str) {
+        eventually("the container's log", SOON, || match self.log(pod, container, attempt) {
+            text if text == want => Ok(()),
+            text => Err(format!("it says {text:?}")),
+        });
+    }
+
+    /// Waits until the agent has logged this.
+    #[track_caller]
+    pub fn told(&self, text: &str) {
+        eventually(&format!("{text:?} in the agent's log"), SOON, || match self.agent.log().contains(text) {
+            true => Ok(()),
+            false => Err("it is not there".to_owned()),
+        });
+    }
+
+    /// A directory that containers can have mounted, and that the test reads.
+    pub fn shared(&self, name: &str) -> PathBuf {
+        let path = self.containerd.cell().dir().join("shared").join(name);
+        fs::create_dir_all(&path).expect("makes a directory");
+        path
+    }
+
+    /// Waits until nothing of any pod is left: in the runtime, below the agent's directory, in the logs.
+    #[track_caller]
+    pub fn nothing_left(&self) {
+        eventually("an empty node", SOON, || {
+            let left = self.containerd.leftovers();
+            let on_disk = entries(&self.agent.root().join("pods")) + entries(&self.agent.pod_logs());
+            match left.is_empty() && on_disk == 0 {
+                true => Ok(()),
+                false => Err(format!("{left:?}, {on_disk} directories")),
+            }
+        });
+    }
+}
+
+pub fn entries(directory: &Path) -> usize {
+    fs::read_dir(directory).map_or(0, Iterator::count)
+}
+
+/// The id of a pod's first container, as the runtime has it.
+pub fn container_id(pod: &Value) -> String {
+    let id = pod["status"]["containerStatuses"][0]["containerID"].as_str().expect("has an id");
+    id.strip_prefix("containerd://").expect("is containerd's").to_owned()
+}
+
+/// A pod with one container that runs `script`.
+pub fn pod(name: &str, script: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, labels: {{app: {name}}}}}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  - name: main\n    image: {BUSYBOX}\n    command: [sh, -c, \"{script}\"]\n"
+    )
+}
