@@ -7,7 +7,7 @@ use std::{env, fs};
 
 use protobuf_codegen::{Codegen, Customize};
 
-const FILES: &[&str] = &["runtime"];
+const FILES: &[&str] = &["runtime", "health"];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));

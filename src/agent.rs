@@ -21,6 +21,7 @@ use crate::node;
 use crate::node::capacity::{self, Capacity, Reserves};
 use crate::pleg::{Cache, Health, Pleg};
 use crate::pod::Source;
+use crate::probe;
 use crate::runtime::logs::Rotation;
 use crate::runtime::request::ClusterDns;
 use crate::runtime::{self, HostFiles, Node, Paths, Runtime};
@@ -94,6 +95,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let tiers =
         Tiers { cgroups: cgroups.clone(), all_pods: Values::of_all_pods(&held, &policy), policy: policy.clone() };
     tiers.ensure(&Totals::default());
+    let (probe_result, probes) = bounded(CHANNEL);
     let runtime = Arc::new(Runtime {
         cgroups: cgroups.clone(),
         policy,
@@ -103,6 +105,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
         node: node(config, &paths, &machine),
         host: HostFiles::new(config.dns.resolv_conf.clone()),
         objects: objects.clone(),
+        probes: probe::Manager::start(cri.clone(), probe_result).map_err(Error::start("the probes"))?,
         stops: Lane::new("stop", STOPS),
         hooks: Lane::new("hook", HOOKS),
         pulls: Lane::new("pull", config.image.max_parallel_pulls.unwrap_or(PULLS)),
@@ -155,7 +158,8 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let (survey, surveys) = bounded(1);
     let workers = Workers::new(config.sync_frequency);
     let mut handler = Handler::new(workers, pool, cache, store, records, sources, (paths, tiers, survey));
-    let inputs = Inputs { updates, objects: changed_objects, pleg: events, lanes, reports, surveys, stop: stopped };
+    let inputs =
+        Inputs { updates, objects: changed_objects, pleg: events, probes, lanes, reports, surveys, stop: stopped };
     log::info!("cleat {} runs as node {}", env!("CARGO_PKG_VERSION"), config.node_name);
     sync_loop::run(&mut handler, &inputs, &heartbeat);
     Ok(())

@@ -1,6 +1,7 @@
 //! A lane: a bounded set of threads for work that can take long. Threads are started when there is
-//! work for them and end when there has been none for a while; what finds all of them busy waits
-//! its turn. The work itself says when it is done, over a channel of its own.
+//! work for them and end when there has been none for a while; the last to become idle is the first
+//! to be used again, so that no more stay than are needed. What finds all of them busy waits its
+//! turn. The work itself says when it is done, over a channel of its own.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,21 +23,26 @@ pub struct Lane(Arc<Inner>);
 struct Inner {
     name: &'static str,
     max: usize,
+    stay: Duration,
     state: Mutex<State>,
-    wake: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     queue: VecDeque<Work>,
     threads: usize,
-    idle: usize,
+    /// What wakes each thread that waits for work.
+    idle: Vec<Arc<Condvar>>,
 }
 
 impl Lane {
     /// At most `max` pieces of work at once.
     pub fn new(name: &'static str, max: usize) -> Lane {
-        Lane(Arc::new(Inner { name, max: max.max(1), state: Mutex::default(), wake: Condvar::new() }))
+        Lane::staying(name, max, IDLE)
+    }
+
+    fn staying(name: &'static str, max: usize, stay: Duration) -> Lane {
+        Lane(Arc::new(Inner { name, max: max.max(1), stay, state: Mutex::default() }))
     }
 
     /// Queues `work`. The caller keeps the number of its outstanding pieces bounded. A piece that
@@ -44,9 +50,9 @@ impl Lane {
     pub fn submit(&self, work: impl FnOnce() + Send + 'static) {
         let mut state = self.0.state.lock();
         state.queue.push_back(Box::new(work));
-        if state.idle >= state.queue.len() {
+        if let Some(last) = state.idle.pop() {
             drop(state);
-            self.0.wake.notify_one();
+            last.notify_one();
         } else if state.threads < self.0.max {
             state.threads += 1;
             drop(state);
@@ -67,6 +73,7 @@ impl Lane {
 
 impl Inner {
     fn work(&self) {
+        let wake = Arc::new(Condvar::new());
         let mut state = self.state.lock();
         loop {
             if let Some(work) = state.queue.pop_front() {
@@ -77,10 +84,14 @@ impl Inner {
                 state = self.state.lock();
                 continue;
             }
-            state.idle += 1;
-            let timed_out = self.wake.wait_for(&mut state, IDLE).timed_out();
-            state.idle -= 1;
-            if timed_out && state.queue.is_empty() {
+            state.idle.push(wake.clone());
+            let timed_out = wake.wait_for(&mut state, self.stay).timed_out();
+            // Not there any more: there is work for it, or was.
+            let unused = state.idle.iter().position(|w| Arc::ptr_eq(w, &wake));
+            if let Some(i) = unused {
+                state.idle.remove(i);
+            }
+            if timed_out && unused.is_some() && state.queue.is_empty() {
                 state.threads -= 1;
                 return;
             }
@@ -125,5 +136,28 @@ mod tests {
         lane.submit(|| panic!("expected"));
         lane.submit(move || tx.send(()).expect("the test listens"));
         rx.recv_timeout(Duration::from_secs(5)).expect("the lane goes on");
+    }
+
+    #[test]
+    fn a_trickle_keeps_no_crowd() {
+        let lane = Lane::staying("test", 20, Duration::from_millis(500));
+        let (release, gate) = bounded::<()>(0);
+        for _ in 0..20 {
+            let gate = gate.clone();
+            lane.submit(move || gate.recv().expect("the test releases"));
+        }
+        for _ in 0..20 {
+            release.send(()).expect("one waits");
+        }
+        assert_eq!(lane.0.state.lock().threads, 20);
+        // Each of the 20 would get some of this within its time, if they took turns.
+        let until = std::time::Instant::now() + Duration::from_secs(20);
+        while lane.0.state.lock().threads > 2 {
+            assert!(std::time::Instant::now() < until, "they all stay");
+            let (tx, rx) = bounded(1);
+            lane.submit(move || tx.send(()).expect("the test listens"));
+            rx.recv().expect("it is done");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }

@@ -15,6 +15,7 @@ pub mod local;
 pub mod node;
 pub mod pleg;
 pub mod pod;
+pub mod probe;
 pub mod runtime;
 pub mod server;
 pub mod source;

@@ -14,9 +14,10 @@ use crate::lane::Lane;
 use crate::local::{self, Key};
 use crate::pleg::{self, Cache};
 use crate::pod::{Pod, PodName, PodUid, Source};
+use crate::probe::ProbeResult;
 use crate::runtime::{self, Done, Known, Left, Paths, Target};
 use crate::source::mux::{Op, PodUpdate};
-use crate::status::Store;
+use crate::status::{Store, events};
 use crate::worker::{Failed, Pool, Report, Workers};
 
 /// How often pods are looked for whose time has come.
@@ -36,6 +37,7 @@ pub struct Inputs {
     /// Objects that pods refer to have changed.
     pub objects: Receiver<BTreeSet<Key>>,
     pub pleg: Receiver<pleg::Event>,
+    pub probes: Receiver<ProbeResult>,
     /// Lanes that are done.
     pub lanes: Receiver<Done>,
     /// Workers that are done.
@@ -58,6 +60,7 @@ pub trait SyncHandler {
     /// Objects that pods refer to have come, changed or gone.
     fn objects(&mut self, changed: BTreeSet<Key>);
     fn pleg(&mut self, event: pleg::Event, now: Instant);
+    fn probe(&mut self, result: ProbeResult);
     fn lane_done(&mut self, done: Done);
     fn report(&mut self, report: Report, now: Instant);
     fn survey(&mut self, left: Vec<Left>, now: Instant);
@@ -111,6 +114,9 @@ pub fn run(handler: &mut dyn SyncHandler, inputs: &Inputs, heartbeat: &Heartbeat
             },
             recv(inputs.pleg) -> event => if let Ok(event) = event {
                 handler.pleg(event, Instant::now());
+            },
+            recv(inputs.probes) -> result => if let Ok(result) = result {
+                handler.probe(result);
             },
             recv(inputs.lanes) -> done => if let Ok(done) = done {
                 handler.lane_done(done);
@@ -325,6 +331,16 @@ impl SyncHandler for Handler {
                 }
                 self.cleanups(now);
             }
+        }
+    }
+
+    fn probe(&mut self, result: ProbeResult) {
+        if let Some(tell) = result.tell {
+            let message = format!("{}: {}", result.container, tell.message);
+            events::record(events::Kind::Warning, &result.pod, tell.reason, &message);
+        }
+        if result.change.is_some() {
+            self.workers.touch(&result.uid, None);
         }
     }
 

@@ -20,6 +20,10 @@ use crate::pod::{PodUid, labels};
 const MAX_MESSAGE: i32 = 16 << 20;
 /// How long a pull may take: over a slow line, hours of nothing else to do.
 const PULL_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
+/// How much longer than its command a call may take. A runtime that hangs for a moment is not the
+/// command's fault; but some never answer when the command leaves children behind that hold on to
+/// its output, and those calls must end too.
+const EXEC_MARGIN: Duration = Duration::from_secs(30);
 
 pub struct Client {
     runtime: RuntimeServiceClient,
@@ -217,7 +221,7 @@ impl Cri for Client {
         // Without a limit the command may take as long as it likes.
         let options = match timeout.is_zero() {
             true => CallOption::default(),
-            false => CallOption::default().timeout(timeout.saturating_add(self.timeout)),
+            false => CallOption::default().timeout(timeout.saturating_add(self.timeout.min(EXEC_MARGIN))),
         };
         let answer = call!(self.runtime, exec_sync, "ExecSync", request, options)?;
         Ok(ExecOutput { stdout: answer.stdout, stderr: answer.stderr, exit_code: answer.exit_code })

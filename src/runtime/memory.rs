@@ -75,6 +75,8 @@ pub struct Memory {
     pub kills: HashMap<ContainerId, Killing>,
     /// Containers whose postStart hook has failed, which are to be killed for it.
     pub post_start_failed: HashMap<ContainerId, Failure>,
+    /// When containers were started that this agent has started.
+    pub started: HashMap<ContainerId, Instant>,
     /// Restarts of containers, by name and hash.
     pub restarts: HashMap<String, Backoff>,
     /// By image.

@@ -37,6 +37,7 @@ use crate::cri::{self, Cri};
 use crate::lane::Lane;
 use crate::local;
 use crate::pleg::{Cache, Health};
+use crate::probe;
 
 pub struct Runtime {
     pub cri: Arc<dyn Cri>,
@@ -48,6 +49,7 @@ pub struct Runtime {
     pub policy: cgroup::Policy,
     /// What pods refer to.
     pub objects: Arc<local::Store>,
+    pub probes: probe::Manager,
     /// Stops of containers, which last up to a grace period.
     pub stops: Lane,
     /// Hooks of containers, which last as long as they like.

@@ -8,6 +8,7 @@ use crate::cri::{ContainerId, ContainerState, SandboxId};
 use crate::pleg::{Observed, ObservedContainer};
 use crate::pod::restart::{may_restart, restarts_after};
 use crate::pod::{Pod, core, identity, is_sidecar};
+use crate::probe::Verdict;
 
 /// Which container of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -59,13 +60,6 @@ pub enum Why {
     StartupFailed,
     /// The runtime doesn't know its state; it might be running.
     Unknown,
-}
-
-/// What probes say of a container: `None` while they have said nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Verdict {
-    pub startup: Option<bool>,
-    pub liveness: Option<bool>,
 }
 
 /// All that the plan depends on.

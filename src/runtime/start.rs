@@ -304,7 +304,9 @@ impl Runtime {
     ) -> Result<(), Error> {
         let pod = ground.pod;
         let result = self.cri.start_container(id);
-        memory.acted = Some(Instant::now());
+        let now = Instant::now();
+        memory.acted = Some(now);
+        memory.started.insert(id.clone(), now);
         if let Err(e) = result {
             if e.is_unreachable() {
                 return Err(e.into());

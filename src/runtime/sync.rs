@@ -1,6 +1,6 @@
 //! One sync of a pod that is wanted: look, tell its status, plan, act.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use crate::cri::{PodRef, Sandbox, SandboxId, SandboxStatus, UnixNanos};
 use crate::disk;
 use crate::pleg::{self, Observed};
 use crate::pod::{Pod, PodUid, core};
+use crate::probe::Running;
 use crate::status::{self, PodFailure, events};
 use crate::volume::{self, Place};
 
@@ -103,6 +104,7 @@ impl Runtime {
         let observed = self.observe(&pod.uid, memory, fresh)?;
         forget(memory, &observed);
         self.read_messages(&pod.uid, memory, &observed);
+        self.probes.update(pod, &self.running(pod, memory, &observed), before);
         let deadline = self.deadline(pod, memory, before);
         let status = self.status(pod, memory, &observed, before);
         if status::is_terminal(&status) {
@@ -165,8 +167,8 @@ impl Runtime {
     }
 
     fn act(&self, pod: &Arc<Pod>, memory: &mut Memory, observed: &Observed) -> Result<(Next, Option<Error>), Error> {
-        let facts =
-            plan::Facts { pod, observed, verdicts: &HashMap::new(), killed_to_restart: &memory.killed_to_restart };
+        let verdicts = self.probes.verdicts(&pod.uid).verdicts;
+        let facts = plan::Facts { pod, observed, verdicts: &verdicts, killed_to_restart: &memory.killed_to_restart };
         match plan::plan(&facts) {
             Plan::Stop => {
                 self.stop(&Target::Known(pod.clone()), memory, observed).map(|stopped| (stopped.wait(), None))
@@ -238,6 +240,7 @@ impl Runtime {
         observed: &Observed,
         before: Option<&core::PodStatus>,
     ) -> core::PodStatus {
+        let verdicts = self.probes.verdicts(&pod.uid);
         status::generate(&status::Facts {
             pod,
             observed,
@@ -245,12 +248,40 @@ impl Runtime {
             waiting: &memory.waiting,
             messages: &memory.messages,
             failed: memory.failed.as_ref(),
-            not_ready: &HashSet::new(),
-            not_started: &HashSet::new(),
+            not_ready: &verdicts.not_ready,
+            not_started: &verdicts.not_started,
             host_ips: &self.node.ips,
             before,
             now: Timestamp::now(),
         })
+    }
+
+    /// The containers that run and are to be probed.
+    fn running(&self, pod: &Pod, memory: &Memory, observed: &Observed) -> Vec<Running> {
+        let sandbox = observed.sandboxes.first().filter(|s| s.sandbox.ready);
+        let ips = if pod.host_network() { Some(&self.node.ips) } else { sandbox.map(|s| &s.ips) };
+        let pod_ip = ips.and_then(|ips| ips.first()).and_then(|ip| ip.parse().ok());
+        let probed = |c: &&core::Container| {
+            c.startup_probe.is_some() || c.readiness_probe.is_some() || c.liveness_probe.is_some()
+        };
+        let newest = pod.all_containers().filter(probed).filter_map(|c| observed.newest(&c.name));
+        let now = Instant::now();
+        let running = newest.filter(|c| c.is_running()).map(|c| {
+            let container = &c.status.container;
+            // What ran before the agent has no time but that of the wall clock.
+            let before = || {
+                let started = Timestamp::from_nanosecond(c.status.started_at.0.into()).unwrap_or_default();
+                let age = Duration::try_from(Timestamp::now() - started).unwrap_or_default();
+                now.checked_sub(age).unwrap_or(now)
+            };
+            Running {
+                name: container.name.clone(),
+                id: container.id.clone(),
+                started_seen: memory.started.get(&container.id).copied().unwrap_or_else(before),
+                pod_ip,
+            }
+        });
+        running.collect()
     }
 
     fn create_sandbox(&self, pod: &Pod, memory: &mut Memory, attempt: u32) -> Result<SandboxStatus, Error> {
@@ -403,6 +434,7 @@ fn forget(memory: &mut Memory, observed: &Observed) {
     }
     let containers: HashSet<_> = observed.containers.iter().map(|c| &c.status.container.id).collect();
     memory.killed_to_restart.retain(|id| containers.contains(id));
+    memory.started.retain(|id, _| containers.contains(id));
     let alive: HashSet<_> =
         observed.containers.iter().filter(|c| c.is_alive()).map(|c| &c.status.container.id).collect();
     memory.kills.retain(|id, _| alive.contains(id));

@@ -86,12 +86,16 @@ impl Runtime {
         fresh: Option<Instant>,
         before: Option<&core::PodStatus>,
     ) -> Result<(Next, Option<core::PodStatus>), Error> {
+        self.probes.stop_liveness_and_startup(target.uid());
         let observed = self.observe(target.uid(), memory, fresh)?;
         let stopped = self.stop(target, memory, &observed)?;
         let next = if stopped == Stopped::All { Next::Terminal } else { stopped.wait() };
         let Some(pod) = target.pod() else { return Ok((next, None)) };
         self.read_messages(&pod.uid, memory, &observed);
         let status = self.status(pod, memory, &observed, before);
+        if next == Next::Terminal {
+            self.probes.remove(&pod.uid);
+        }
         // What ended by itself stays ended, though the runtime may have forgotten how.
         let status = match before.filter(|before| status::is_terminal(before) && !status::is_terminal(&status)) {
             Some(before) => before.clone(),
@@ -156,6 +160,7 @@ impl Runtime {
     /// # Errors
     /// When something stays; to be tried again.
     pub fn remove(&self, target: &Target, memory: &mut Memory) -> Result<(), Error> {
+        self.probes.remove(target.uid());
         let observed = self.observe(target.uid(), memory, None)?;
         memory.acted = Some(Instant::now());
         for c in &observed.containers {
