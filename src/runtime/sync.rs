@@ -247,6 +247,7 @@ impl Runtime {
             runtime: &self.health.runtime().map_or_else(|| "containerd".to_owned(), |v| v.name),
             waiting: &memory.waiting,
             messages: &memory.messages,
+            to_restart: &memory.killed_to_restart,
             failed: memory.failed.as_ref(),
             not_ready: &verdicts.not_ready,
             not_started: &verdicts.not_started,

@@ -26,6 +26,8 @@ pub struct Facts<'a> {
     pub not_started: &'a HashSet<ContainerId>,
     /// What containers left as their termination messages.
     pub messages: &'a HashMap<ContainerId, String>,
+    /// Containers that were killed to be started again, whatever the restart policy says.
+    pub to_restart: &'a HashSet<ContainerId>,
     /// The pod has failed as a whole, whatever its containers did.
     pub failed: Option<&'a PodFailure>,
     /// The node's addresses.
@@ -180,11 +182,18 @@ impl Facts<'_> {
         newest: Option<&ObservedContainer>,
         status: &mut core::ContainerStatus,
     ) {
-        let Some(why) = self.waiting.get(&container.name) else { return };
-        if newest.is_some_and(ObservedContainer::is_running) {
-            return;
-        }
-        let state = status.state.replace(waiting(why.reason, &why.message));
+        let killed = newest.is_some_and(|c| self.to_restart.contains(&c.status.container.id));
+        let stays = newest.is_some_and(|c| {
+            let ended = c.state() == ContainerState::Exited;
+            c.is_running() || (ended && !killed && !restarts_after(self.pod, container, c.status.exit_code))
+        });
+        let why = match self.waiting.get(&container.name) {
+            _ if stays => return,
+            Some(why) => waiting(why.reason, &why.message),
+            None if killed => waiting("ContainerCreating", ""),
+            None => return,
+        };
+        let state = status.state.replace(why);
         if state.as_ref().is_some_and(|s| s.terminated.is_some()) {
             status.last_state = state;
         }
