@@ -66,6 +66,30 @@ pub fn generate(facts: &Facts<'_>) -> core::PodStatus {
     }
 }
 
+/// The status of a pod that the node doesn't run (pkg/kubelet/kubelet.go `rejectPod`).
+pub fn refused(pod: &Pod, reason: &str, message: &str) -> core::PodStatus {
+    core::PodStatus {
+        phase: Some(Phase::Failed.as_str().to_owned()),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        qos_class: Some(QosClass::of(&pod.spec).as_str().to_owned()),
+        ..Default::default()
+    }
+}
+
+/// Adds a condition that is true, or sets its reason and message.
+pub fn set_condition(status: &mut core::PodStatus, type_: &str, reason: &str, message: &str) {
+    let conditions = status.conditions.get_or_insert_default();
+    conditions.retain(|c| c.type_ != type_);
+    conditions.push(core::PodCondition {
+        type_: type_.to_owned(),
+        status: "True".to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        ..Default::default()
+    });
+}
+
 /// Nothing of a pod in such a phase runs again.
 pub fn is_terminal(status: &core::PodStatus) -> bool {
     matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
