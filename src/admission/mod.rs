@@ -7,7 +7,6 @@
 mod affinity;
 mod ports;
 mod preempt;
-pub mod resize;
 #[cfg(test)]
 mod tests;
 

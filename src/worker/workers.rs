@@ -117,8 +117,8 @@ impl Workers {
         self.want(pod.clone(), now);
         let Some(worker) = self.pods.get_mut(&uid) else { return };
         worker.status = worker.status.take().or(known.status);
-        if let Some(memory) = worker.memory.as_mut().filter(|_| !identity::changed(&known.pod, &pod)) {
-            memory.recorded = Some(pod);
+        if let Some(memory) = worker.memory.as_mut() {
+            memory.recorded = Some(if identity::changed(&known.pod, &pod) { known.pod } else { pod });
         }
     }
 
