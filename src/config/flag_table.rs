@@ -500,5 +500,5 @@ pub(super) const FLAGS: &[Flag] = &[
         volume_stats_agg_period,
         "how often disk use of volumes is computed; negative turns it off"
     ),
-    own!(Int, "workers", workers, "pods synced at the same time; twice the CPUs, from 2 to 8, unless given"),
+    own!(Int, "workers", workers, "pods synced at the same time; four for each CPU, from 2 to 8, unless given"),
 ];
