@@ -1,6 +1,7 @@
 //! From the runtime's messages to our types. What lacks the labels of a pod is none of ours and
 //! becomes `None`; an answer without what it must have is an error.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use protobuf::EnumOrUnknown;
@@ -108,7 +109,40 @@ pub fn image(i: api::Image) -> Image {
     Image { id: i.id, repo_tags: i.repo_tags, repo_digests: i.repo_digests, size: i.size, user, pinned: i.pinned }
 }
 
+/// What a container says of its image: the name that it was made with, digest and id.
+pub fn images_of(c: api::Container) -> impl Iterator<Item = String> {
+    let name = c.image.into_option().unwrap_or_default().image;
+    [name, c.image_ref, c.image_id].into_iter().filter(|name| !name.is_empty())
+}
+
+pub fn filesystems(answer: api::ImageFsInfoResponse) -> Vec<PathBuf> {
+    let mount_points =
+        answer.image_filesystems.into_iter().map(|f| f.fs_id.into_option().unwrap_or_default().mountpoint);
+    mount_points.filter(|path| !path.is_empty()).map(PathBuf::from).collect()
+}
+
+/// The image of sandboxes in containerd's configuration, which it shows when asked for all it knows.
+pub fn sandbox_image(config: &str) -> Option<String> {
+    let config: serde_json::Value = serde_json::from_str(config).ok()?;
+    let name = config.get("sandboxImage")?.as_str()?;
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
 pub fn event(e: &api::ContainerEventResponse) -> ContainerEvent {
     let uid = &e.pod_sandbox_status.metadata.uid;
     ContainerEvent { container: e.container_id.clone(), pod: PodUid::checked(uid) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_image_of_sandboxes() {
+        let config = r#"{"containerd": {"snapshotter": "overlayfs"}, "sandboxImage": "registry.k8s.io/pause:3.6"}"#;
+        assert_eq!(sandbox_image(config).as_deref(), Some("registry.k8s.io/pause:3.6"));
+        for nothing in ["", "{}", r#"{"sandboxImage": ""}"#, r#"{"sandboxImage": 1}"#] {
+            assert_eq!(sandbox_image(nothing), None, "{nothing}");
+        }
+    }
 }

@@ -7,8 +7,9 @@ mod client;
 mod convert;
 mod error;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -222,6 +223,15 @@ pub trait Cri: Send + Sync {
     fn image_status(&self, image: &str) -> Result<Option<Image>>;
     /// Returns the image's reference on this node.
     fn pull_image(&self, image: &str, auth: Option<&Auth>, sandbox: &api::PodSandboxConfig) -> Result<String>;
+    fn list_images(&self) -> Result<Vec<Image>>;
+    /// Removes an image with all its names. That it isn't there is no error.
+    fn remove_image(&self, id: &str) -> Result<()>;
+    /// Directories on the filesystems that hold images; at least one.
+    fn image_fs_info(&self) -> Result<Vec<PathBuf>>;
+    /// Ids and names of the images of all containers, also of those that belong to no pod.
+    fn images_in_use(&self) -> Result<BTreeSet<String>>;
+    /// The image of sandboxes, where the runtime tells it. Runtimes that don't pin it instead.
+    fn sandbox_image(&self) -> Result<Option<String>>;
 }
 
 /// Credentials for a registry; never shown.
