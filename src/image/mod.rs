@@ -1,5 +1,13 @@
 //! Images: whether one is to be pulled (pkg/kubelet/images/image_manager.go).
 
+mod archive;
+mod child;
+mod docker_config;
+pub mod keyring;
+pub mod name;
+mod queue;
+mod scrub;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PullPolicy {
     Always,
