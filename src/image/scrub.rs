@@ -84,7 +84,7 @@ fn scrub_urls(word: &str) -> String {
     let path = match path.split_once('?') {
         Some((path, query)) => {
             // The mark behind it belongs to the sentence.
-            let mark = query.ends_with(':').then_some(":").unwrap_or_default();
+            let mark = if query.ends_with(':') { ":" } else { "" };
             format!("{path}?{HIDDEN}{mark}")
         }
         None => path.to_owned(),
