@@ -41,7 +41,7 @@ pub fn pull(
             Ok(_) => return Ok(()),
             Err(e) => {
                 let hopeless = e.is_unreachable() || HOPELESS.iter().any(|mark| e.message.contains(mark));
-                errors.push(e);
+                errors.push((auth.is_some(), e));
                 if hopeless {
                     break;
                 }
@@ -51,14 +51,19 @@ pub fn pull(
     Err(explain(image, &errors, auths))
 }
 
-fn explain(image: &str, errors: &[cri::Error], auths: &[Auth]) -> PullError {
+/// The errors of all attempts, each with whether there were credentials.
+fn explain(image: &str, errors: &[(bool, cri::Error)], auths: &[Auth]) -> PullError {
     let mut messages: Vec<String> = Vec::new();
-    for error in errors {
+    for (with_auth, error) in errors {
         // The runtime's own words, unless it didn't speak.
         let message = if error.is_unreachable() { error.to_string() } else { error.message.clone() };
         let message = scrub(&message, auths);
-        if !messages.contains(&message) {
-            messages.push(message);
+        if messages.contains(&message) {
+            continue;
+        }
+        match *with_auth || messages.is_empty() {
+            true => messages.push(message),
+            false => messages.push(format!("without credentials: {message}")),
         }
     }
     let message = match messages.as_slice() {
@@ -97,11 +102,16 @@ mod tests {
         let auths = [auth("one", "secret1"), auth("two", "secret2")];
         let (one, two) = (Some("one".to_owned()), Some("two".to_owned()));
         let denied = Err("denied");
-        let table: [(&[Result<(), &str>], _, _); 5] = [
+        let table: [(&[Result<(), &str>], _, _); 6] = [
             (&[Ok(())], Ok(()), vec![one.clone()]),
             (&[denied, Ok(())], Ok(()), vec![one.clone(), two.clone()]),
             (&[denied, denied, Ok(())], Ok(()), vec![one.clone(), two.clone(), None]),
             (&[denied, Err("no: secret2"), denied], Err("[denied, no: ***]"), vec![one.clone(), two.clone(), None]),
+            (
+                &[denied, denied, Err("no")],
+                Err("[denied, without credentials: no]"),
+                vec![one.clone(), two.clone(), None],
+            ),
             (&[Err("dial tcp: connection refused")], Err("dial tcp: connection refused"), vec![one]),
         ];
         for (answers, want, want_tried) in table {

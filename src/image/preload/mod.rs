@@ -76,7 +76,7 @@ struct Inner {
 #[derive(Default)]
 struct State {
     archives: BTreeMap<String, Archive>,
-    /// The directory when it was last looked at.
+    /// The directory as of the last look that has come to its end.
     directory: Option<Directory>,
     looked: bool,
     /// When the last look was asked for.
@@ -226,7 +226,9 @@ impl Preload {
         let known = {
             let mut state = self.0.state.lock();
             tell(&mut state.told, &path.display().to_string(), fault);
-            state.directory = directory.ok();
+            if files.is_err() {
+                state.directory = directory.as_ref().ok().copied();
+            }
             state.archives.iter().map(|(file, a)| (file.clone(), a.stamp)).collect()
         };
         let Ok(files) = files else { return };
@@ -237,6 +239,7 @@ impl Preload {
         });
         let read: Vec<_> = read.collect();
         let mut state = self.0.state.lock();
+        state.directory = directory.ok();
         // With the whole directory gone, the archives may come back with it.
         if state.directory != Some(Directory::Missing) {
             state.archives.retain(|file, _| files.contains_key(file));

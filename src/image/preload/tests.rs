@@ -184,6 +184,23 @@ fn an_archive_that_comes_while_the_image_is_missed() {
 }
 
 #[test]
+fn what_is_asked_for_during_a_look_waits_for_its_end() {
+    let node = node();
+    // Takes a while to be read.
+    let large = archives::tar(&[("layer", &[0; 32 << 20]), ("manifest.json", br#"[{"RepoTags":["a.io/large:1"]}]"#)]);
+    node.put("a.tar.gz", &archives::gzip(&large));
+    node.put("b.tar", &archives::docker(&["a.io/x:1"]));
+    node.shows(&["a.io/large:1"]);
+    node.shows(&["a.io/x:1"]);
+    node.preload.tick(node.now);
+    while node.preload.names().is_none() {
+        assert_eq!(node.find("a.io/x:1"), Found::Coming);
+    }
+    node.settle();
+    assert_eq!(node.calls(), [IMPORT, IMPORT]);
+}
+
+#[test]
 fn a_pod_that_could_not_pull_hears_of_an_import() {
     let mut node = node();
     assert_eq!(node.wait_for("a.io/x:1"), Found::Nowhere);
