@@ -148,6 +148,22 @@ impl Images {
         Ok(self.pull(want, &name, &key, note, now))
     }
 
+    /// After a sandbox could not be made: is what it is made of missing, or may it be, and will an
+    /// archive bring it? Then the pod is woken. Blocks for short calls to the runtime at most.
+    ///
+    /// # Errors
+    /// When the runtime can't be asked.
+    pub fn restore_sandbox_image(&self, uid: &PodUid, now: Instant) -> cri::Result<bool> {
+        let image = self.0.cri.sandbox_image()?;
+        let name = image.as_deref().and_then(|image| Some((image, Name::parse(image).ok()?)));
+        if let Some((image, name)) = name {
+            let missing = self.0.cri.image_status(&name.with_tag(image))?.is_none();
+            return Ok(missing && self.0.preload.find(&name, uid, now) == Found::Coming);
+        }
+        // The runtime doesn't tell what it is: any archive may hold it.
+        Ok(self.0.preload.is_busy(uid, now))
+    }
+
     /// Drops what is known of a pod that is gone.
     pub fn forget(&self, uid: &PodUid) {
         self.0.pulls.lock().forget(uid);

@@ -324,6 +324,29 @@ fn pulls_keep_to_their_rate() {
 }
 
 #[test]
+fn the_image_of_sandboxes_comes_from_archives_too() {
+    let node = node(Some(1), None);
+    let uid = PodUid::new("a");
+    let ask = || node.images.restore_sandbox_image(&uid, node.now).expect("the runtime answers");
+    // While the runtime doesn't say which it is, any new archive may hold it.
+    assert!(!ask());
+    std::fs::create_dir(node.dir.path().join("archives")).expect("makes");
+    assert!(ask());
+    node.woken(&["a"]);
+    assert!(!ask());
+    node.fake.state.lock().sandbox_image = Some("a.io/pause:1".to_owned());
+    assert!(!ask(), "no archive holds it");
+    node.fake.add(image("sha256:1", &["a.io/pause:1"], 5));
+    std::fs::write(node.dir.path().join("archives/x.txt"), "").expect("writes");
+    assert!(!ask(), "it is there, so it is something else");
+    node.fake.state.lock().images.clear();
+    assert!(ask());
+    node.woken(&["a"]);
+    assert!(!ask());
+    node.fake.no_pull_begins();
+}
+
+#[test]
 fn a_pod_that_goes_is_forgotten() {
     let node = node(Some(1), None);
     assert!(begun(&node.ask("a", "a.io/x:1", IfNotPresent)));

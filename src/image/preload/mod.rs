@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{fs, io};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::Wake;
 use super::archive::{self, Held};
@@ -151,15 +151,8 @@ impl Preload {
 
     /// Finds an image that is not there, and has it imported if an archive holds it.
     pub fn find(&self, name: &Name, uid: &PodUid, now: Instant) -> Found {
-        let directory = directory(&self.0.settings.directory);
         let name = name.canonical();
-        let mut state = self.0.state.lock();
-        // One that can't be looked at holds nothing more than what is known.
-        if directory.is_ok_and(|directory| state.directory != Some(directory)) {
-            self.look_on_lane(&mut state, now);
-            state.for_look.insert(uid.clone());
-            return Found::Coming;
-        }
+        let Some(mut state) = self.looked(uid, now) else { return Found::Coming };
         state.for_import.insert(uid.clone());
         let mut failed = None;
         let mut again = None;
@@ -182,6 +175,16 @@ impl Preload {
         }
     }
 
+    /// Whether archives are being looked for or imported; then the pod is woken.
+    pub fn is_busy(&self, uid: &PodUid, now: Instant) -> bool {
+        let Some(mut state) = self.looked(uid, now) else { return true };
+        let importing = state.archives.values().any(|archive| archive.status == Status::Importing);
+        if importing {
+            state.for_import.insert(uid.clone());
+        }
+        importing
+    }
+
     /// The names of all images in archives; `None` while the directory has not been looked at.
     pub fn names(&self) -> Option<BTreeSet<String>> {
         let state = self.0.state.lock();
@@ -194,6 +197,20 @@ impl Preload {
         let mut state = self.0.state.lock();
         state.for_look.remove(uid);
         state.for_import.remove(uid);
+    }
+
+    /// What is known of the directory as it is now; `None` when it has to be looked at first, for
+    /// which the pod then waits.
+    fn looked(&self, uid: &PodUid, now: Instant) -> Option<MutexGuard<'_, State>> {
+        let directory = directory(&self.0.settings.directory);
+        let mut state = self.0.state.lock();
+        // One that can't be looked at holds nothing more than what is known.
+        if directory.is_ok_and(|directory| state.directory != Some(directory)) {
+            self.look_on_lane(&mut state, now);
+            state.for_look.insert(uid.clone());
+            return None;
+        }
+        Some(state)
     }
 
     fn look_on_lane(&self, state: &mut State, now: Instant) {

@@ -195,6 +195,7 @@ fn what_is_asked_for_during_a_look_waits_for_its_end() {
     node.preload.tick(node.now);
     while node.preload.names().is_none() {
         assert_eq!(node.find("a.io/x:1"), Found::Coming);
+        assert!(node.preload.is_busy(&PodUid::new("a"), node.now));
     }
     node.settle();
     assert_eq!(node.calls(), [IMPORT, IMPORT]);
