@@ -12,7 +12,7 @@ use protobuf::MessageField;
 use super::proto::runtime_services::{ImageServiceClient, RuntimeServiceClient};
 use super::{
     Auth, Condition, Container, ContainerId, ContainerStatus, Cri, Error, Events, Image, Result, Sandbox, SandboxId,
-    SandboxStatus, Version, api, convert,
+    SandboxStatus, Settings, Version, api, convert,
 };
 use crate::pod::{PodUid, labels};
 
@@ -258,9 +258,9 @@ impl Cri for Client {
         Ok(answer.containers.into_iter().flat_map(convert::images_of).collect())
     }
 
-    fn sandbox_image(&self) -> Result<Option<String>> {
+    fn settings(&self) -> Result<Settings> {
         let request = api::StatusRequest { verbose: true, ..Default::default() };
         let answer = call!(self.runtime, status, "Status", request, self.options())?;
-        Ok(answer.info.get("config").and_then(|config| convert::sandbox_image(config)))
+        Ok(answer.info.get("config").map(|config| convert::settings(config)).unwrap_or_default())
     }
 }

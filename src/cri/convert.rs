@@ -8,7 +8,7 @@ use protobuf::EnumOrUnknown;
 
 use super::{
     Condition, Container, ContainerEvent, ContainerId, ContainerState, ContainerStatus, Image, ImageUser, Notes,
-    PodRef, Sandbox, SandboxId, SandboxStatus, UnixNanos, api,
+    PodRef, Sandbox, SandboxId, SandboxStatus, Settings, UnixNanos, api,
 };
 use crate::pod::{PodName, PodUid, labels};
 
@@ -121,11 +121,14 @@ pub fn filesystems(answer: api::ImageFsInfoResponse) -> Vec<PathBuf> {
     mount_points.filter(|path| !path.is_empty()).map(PathBuf::from).collect()
 }
 
-/// The image of sandboxes in containerd's configuration, which it shows when asked for all it knows.
-pub fn sandbox_image(config: &str) -> Option<String> {
-    let config: serde_json::Value = serde_json::from_str(config).ok()?;
-    let name = config.get("sandboxImage")?.as_str()?;
-    (!name.is_empty()).then(|| name.to_owned())
+/// From containerd's configuration, which it shows when asked for all it knows.
+pub fn settings(config: &str) -> Settings {
+    let config: serde_json::Value = serde_json::from_str(config).unwrap_or_default();
+    let text = |pointer| {
+        let text = config.pointer(pointer).and_then(serde_json::Value::as_str).unwrap_or_default();
+        (!text.is_empty()).then(|| text.to_owned())
+    };
+    Settings { sandbox_image: text("/sandboxImage"), snapshotter: text("/containerd/snapshotter") }
 }
 
 pub fn event(e: &api::ContainerEventResponse) -> ContainerEvent {
@@ -138,11 +141,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_image_of_sandboxes() {
-        let config = r#"{"containerd": {"snapshotter": "overlayfs"}, "sandboxImage": "registry.k8s.io/pause:3.6"}"#;
-        assert_eq!(sandbox_image(config).as_deref(), Some("registry.k8s.io/pause:3.6"));
-        for nothing in ["", "{}", r#"{"sandboxImage": ""}"#, r#"{"sandboxImage": 1}"#] {
-            assert_eq!(sandbox_image(nothing), None, "{nothing}");
+    fn settings_of_containerd() {
+        let config = r#"{"containerd": {"snapshotter": "native"}, "sandboxImage": "registry.k8s.io/pause:3.6"}"#;
+        let want = Settings {
+            sandbox_image: Some("registry.k8s.io/pause:3.6".to_owned()),
+            snapshotter: Some("native".to_owned()),
+        };
+        assert_eq!(settings(config), want);
+        for nothing in ["", "{}", r#"{"sandboxImage": "", "containerd": 1}"#] {
+            assert_eq!(settings(nothing), Settings::default(), "{nothing}");
         }
     }
 }

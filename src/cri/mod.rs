@@ -73,6 +73,15 @@ pub struct Version {
     pub version: String,
 }
 
+/// What the runtime tells of its configuration; containerd does, before version 2.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Settings {
+    /// The image of sandboxes. Runtimes that don't tell it pin it.
+    pub sandbox_image: Option<String>,
+    /// What images are unpacked by.
+    pub snapshotter: Option<String>,
+}
+
 /// A condition of the runtime; `RuntimeReady` and `NetworkReady` are always there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
@@ -230,8 +239,7 @@ pub trait Cri: Send + Sync {
     fn image_fs_info(&self) -> Result<Vec<PathBuf>>;
     /// Ids and names of the images of all containers, also of those that belong to no pod.
     fn images_in_use(&self) -> Result<BTreeSet<String>>;
-    /// The image of sandboxes, where the runtime tells it. Runtimes that don't pin it instead.
-    fn sandbox_image(&self) -> Result<Option<String>>;
+    fn settings(&self) -> Result<Settings>;
 }
 
 /// Credentials for a registry; never shown.

@@ -121,7 +121,7 @@ impl Collector {
                 Err(Error::NotEnough { wanted: to_free, found: 0, failed: vec![] })
             };
         }
-        let sandbox = self.0.cri.sandbox_image()?;
+        let sandbox = self.0.cri.settings()?.sandbox_image;
         let needed = self.needed(wanted.iter().chain(archived).chain(&sandbox))?;
         let candidates: Vec<_> = candidates.into_iter().filter(|candidate| !needed.contains(&candidate.id)).collect();
         self.remove_old(&candidates)?;

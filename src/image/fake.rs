@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::cri::{
     Auth, Code, Condition, Container, ContainerId, ContainerStatus, Cri, Error, Events, Image, Result, Sandbox,
-    SandboxId, SandboxStatus, Version, api,
+    SandboxId, SandboxStatus, Settings, Version, api,
 };
 use crate::image::name::Name;
 use crate::pod::PodUid;
@@ -43,7 +43,7 @@ pub struct State {
     pub runtime: String,
     pub images: Vec<Image>,
     pub in_use: BTreeSet<String>,
-    pub sandbox_image: Option<String>,
+    pub settings: Settings,
     pub answers: BTreeMap<String, VecDeque<Result<()>>>,
     pub pulled: Vec<(String, Option<Auth>)>,
     pub removed: Vec<String>,
@@ -143,8 +143,8 @@ impl Cri for Fake {
         Ok(self.state.lock().in_use.clone())
     }
 
-    fn sandbox_image(&self) -> Result<Option<String>> {
-        Ok(self.state.lock().sandbox_image.clone())
+    fn settings(&self) -> Result<Settings> {
+        Ok(self.state.lock().settings.clone())
     }
 
     fn status(&self) -> Result<Vec<Condition>> {

@@ -154,7 +154,7 @@ impl Images {
     /// # Errors
     /// When the runtime can't be asked.
     pub fn restore_sandbox_image(&self, uid: &PodUid, now: Instant) -> cri::Result<bool> {
-        let image = self.0.cri.sandbox_image()?;
+        let image = self.0.cri.settings()?.sandbox_image;
         let name = image.as_deref().and_then(|image| Some((image, Name::parse(image).ok()?)));
         if let Some((image, name)) = name {
             let missing = self.0.cri.image_status(&name.with_tag(image))?.is_none();

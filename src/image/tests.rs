@@ -334,7 +334,7 @@ fn the_image_of_sandboxes_comes_from_archives_too() {
     assert!(ask());
     node.woken(&["a"]);
     assert!(!ask());
-    node.fake.state.lock().sandbox_image = Some("a.io/pause:1".to_owned());
+    node.fake.state.lock().settings.sandbox_image = Some("a.io/pause:1".to_owned());
     assert!(!ask(), "no archive holds it");
     node.fake.add(image("sha256:1", &["a.io/pause:1"], 5));
     std::fs::write(node.dir.path().join("archives/x.txt"), "").expect("writes");
@@ -413,7 +413,7 @@ fn a_full_disk_is_freed_of_what_nobody_needs() {
     {
         let mut state = shop.fake.state.lock();
         state.in_use = ["sha256:running".to_owned(), "b.io/by-name".to_owned()].into();
-        state.sandbox_image = Some("registry.k8s.io/pause:3.6".to_owned());
+        state.settings.sandbox_image = Some("registry.k8s.io/pause:3.6".to_owned());
         state.images = vec![
             image("sha256:running", &["a.io/running:1"], 9000),
             image("sha256:name", &["b.io/by-name:latest"], 9000),

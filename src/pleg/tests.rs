@@ -139,7 +139,7 @@ impl Cri for Script {
     fn images_in_use(&self) -> cri::Result<BTreeSet<String>> {
         unreachable!("the PLEG only looks")
     }
-    fn sandbox_image(&self) -> cri::Result<Option<String>> {
+    fn settings(&self) -> cri::Result<cri::Settings> {
         unreachable!("the PLEG only looks")
     }
 }

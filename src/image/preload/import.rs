@@ -73,8 +73,13 @@ impl Importer {
             return Err(Error::NotContainerd(runtime));
         }
         let ctr = self.find_ctr()?;
+        let snapshotter = cri.settings()?.snapshotter;
         let mut plain = archive::open(path)?;
-        self.run(&ctr, "ctr images import", &["import", "-"], &mut plain, IMPORT)?;
+        let mut args = vec!["import"];
+        // Unpacked by another one, it would have to be unpacked once more.
+        args.extend(snapshotter.iter().flat_map(|name| ["--snapshotter", name]));
+        args.push("-");
+        self.run(&ctr, "ctr images import", &args, &mut plain, IMPORT)?;
         for image in held {
             let others: Vec<_> = image.names.iter().filter(|name| **name != image.imported_as).collect();
             if others.is_empty() {

@@ -192,13 +192,15 @@ fn what_is_asked_for_during_a_look_waits_for_its_end() {
     node.put("b.tar", &archives::docker(&["a.io/x:1"]));
     node.shows(&["a.io/large:1"]);
     node.shows(&["a.io/x:1"]);
+    node.fake.state.lock().settings.snapshotter = Some("native".to_owned());
     node.preload.tick(node.now);
     while node.preload.names().is_none() {
         assert_eq!(node.find("a.io/x:1"), Found::Coming);
         assert!(node.preload.is_busy(&PodUid::new("a"), node.now));
     }
     node.settle();
-    assert_eq!(node.calls(), [IMPORT, IMPORT]);
+    let by_native = IMPORT.replace("import -", "import --snapshotter native -");
+    assert_eq!(node.calls(), [by_native.as_str(), &by_native]);
 }
 
 #[test]
