@@ -89,6 +89,9 @@ fn is_called(image: &Image, text: &str) -> bool {
 
 impl Cri for Fake {
     fn version(&self) -> Result<Version> {
+        if let Some(e) = &self.state.lock().status_error {
+            return Err(e.clone());
+        }
         Ok(Version { name: self.state.lock().runtime.clone(), version: "1".to_owned() })
     }
 

@@ -101,6 +101,8 @@ struct Archive {
 
 #[derive(Debug, Clone, PartialEq)]
 enum Status {
+    /// The runtime was not there; it is tried again at each look.
+    Pending,
     Importing,
     Imported,
     Failed {
@@ -161,7 +163,7 @@ impl Preload {
                 Status::Importing => return Found::Coming,
                 Status::Failed { message, delay } if delay.left(now).is_some() => failed = Some(message.clone()),
                 // It was there, and is gone.
-                Status::Imported | Status::Failed { .. } => again = Some(file.clone()),
+                Status::Imported | Status::Failed { .. } | Status::Pending => again = Some(file.clone()),
                 Status::Unusable => {}
             }
         }
@@ -261,7 +263,17 @@ impl Preload {
         if state.directory != Some(Directory::Missing) {
             state.archives.retain(|file, _| files.contains_key(file));
         }
+        state.told.retain(|place, _| {
+            *place == path.display().to_string() || {
+                Path::new(place).file_name().and_then(|file| file.to_str()).is_some_and(|file| files.contains_key(file))
+            }
+        });
         state.unsettled = news.unsettled;
+        let is_pending =
+            |(file, archive): (&String, &Archive)| (archive.status == Status::Pending).then(|| file.clone());
+        for file in state.archives.iter().filter_map(is_pending).collect::<Vec<_>>() {
+            self.import_on_lane(&mut state, &file);
+        }
         for (file, stamp, images) in read {
             let place = path.join(&file).display().to_string();
             let fault = images.as_ref().err().map(|e| format!("this image archive is not used: {e}"));
@@ -286,7 +298,7 @@ impl Preload {
             let (names, took) = (names.collect::<Vec<_>>().join(", "), started.elapsed());
             log::info!("{}: imported in {:.1} s: {names}", path.display(), took.as_secs_f32());
         }
-        ended.result = Some(result.map_err(|e| e.to_string()));
+        ended.result = Some(result);
     }
 
     /// Writes down what has been imported, with this file.
@@ -340,18 +352,23 @@ struct ImportEnded<'p> {
     file: &'p str,
     stamp: Stamp,
     before: Option<Delay>,
-    result: Option<Result<(), String>>,
+    /// `None` when there was a panic.
+    result: Option<Result<(), import::Error>>,
 }
 
 impl Drop for ImportEnded<'_> {
     fn drop(&mut self) {
-        let result = self.result.take().unwrap_or_else(|| Err("the agent failed in it; this is a bug".to_owned()));
+        let result = self.result.take();
+        let unreachable = matches!(&result, Some(Err(import::Error::Cri(e))) if e.is_unreachable());
+        let bug = || Err("the agent failed in it; this is a bug".to_owned());
+        let result = result.map_or_else(bug, |result| result.map_err(|e| e.to_string()));
         let path = self.preload.0.settings.directory.join(self.file).display().to_string();
         let status = match &result {
             Ok(()) => {
                 self.preload.keep(self.file, self.stamp);
                 Status::Imported
             }
+            Err(_) if unreachable => Status::Pending,
             Err(e) => Status::Failed {
                 message: format!("{path}, which holds it, can't be imported: {e}"),
                 delay: Delay::next(self.before, Instant::now()),

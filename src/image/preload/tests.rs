@@ -3,6 +3,7 @@ use std::process::Command;
 use crossbeam::channel::{Receiver, unbounded};
 
 use super::*;
+use crate::cri::{Code, Error};
 use crate::image::archive::tests as archives;
 use crate::image::fake::{Fake, image};
 
@@ -230,6 +231,21 @@ fn failures_are_told_and_tried_again_later() {
     node.now += Duration::from_secs(60);
     node.import("a.io/x:1");
     assert_eq!(node.calls().len(), 2);
+}
+
+#[test]
+fn a_runtime_that_comes_late_gets_all_archives() {
+    let mut node = node();
+    node.put("x.tar", &archives::docker(&["a.io/x:1"]));
+    node.shows(&["a.io/x:1"]);
+    let away = Error { call: "Version", code: Code::Unavailable, message: "away".to_owned() };
+    node.fake.state.lock().status_error = Some(away);
+    node.look();
+    node.look();
+    assert!(node.calls().is_empty());
+    node.fake.state.lock().status_error = None;
+    node.look();
+    assert_eq!(node.calls(), [IMPORT]);
 }
 
 #[test]
