@@ -198,8 +198,18 @@ impl<R: Read> Stream<R> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
+    use std::path::Path;
+
     use super::*;
+
+    /// Writes a program by another process: one that is forked here meanwhile would hold it open,
+    /// and it could not be run.
+    pub fn write_program(path: &Path, text: &str) {
+        let mut write = shell(r#"cat > "$0" && chmod 755 "$0""#);
+        let output = run(write.arg(path), &mut text.as_bytes(), LIMITS).expect("runs");
+        assert!(output.status.success(), "{}", output.stderr);
+    }
 
     const LIMITS: Limits = Limits { time: Duration::from_secs(20), output: 1 << 20 };
 

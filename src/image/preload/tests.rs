@@ -1,10 +1,9 @@
-use std::process::Command;
-
 use crossbeam::channel::{Receiver, unbounded};
 
 use super::*;
 use crate::cri::{Code, Error};
 use crate::image::archive::tests as archives;
+use crate::image::child::tests::write_program;
 use crate::image::fake::{Fake, image};
 
 struct Node {
@@ -26,9 +25,7 @@ if [ -e broken ]; then echo "it is broken" >&2; exit 1; fi
 fn node() -> Node {
     let dir = tempfile::tempdir().expect("a directory");
     fs::create_dir(dir.path().join("archives")).expect("makes");
-    // Written by another process, so that none that is forked here holds it open.
-    let script = format!("printf '%s' \"$0\" > {0}/ctr && chmod 755 {0}/ctr", dir.path().display());
-    assert!(Command::new("sh").args(["-c", &script, CTR]).status().expect("runs").success());
+    write_program(&dir.path().join("ctr"), CTR);
     start(dir, Arc::new(Fake::default()))
 }
 

@@ -198,8 +198,8 @@ impl Drop for Inside<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::child::tests::write_program;
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     const API: &str = "credentialprovider.kubelet.k8s.io/v1";
 
@@ -208,8 +208,7 @@ mod tests {
         let program = dir.path().join("plugin");
         let script =
             format!("#!/bin/sh\ncat >> {0}; echo \" $1 $K\" >> {0}\n{answer}\n", dir.path().join("asked").display());
-        std::fs::write(&program, script).expect("writes");
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("sets");
+        write_program(&program, &script);
         Plugin {
             name: "plugin".to_owned(),
             program,
