@@ -246,6 +246,12 @@ pub(super) const FLAGS: &[Flag] = &[
     ),
     own!(
         Path,
+        "image-archive-dir",
+        image_archive_dir,
+        "image archives that are imported when pods need them; /etc/cleat/images unless given"
+    ),
+    own!(
+        Path,
         "image-credential-provider-bin-dir",
         image_credential_provider_bin_dir,
         "directory of credential provider plugins"

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, select, tick};
 
 pub use admission::Admission;
-pub use handler::{Handler, SurveyWork, Tiers};
+pub use handler::{Handler, ImageCare, SurveyWork, Tiers};
 
 use crate::local::Key;
 use crate::pleg;

@@ -60,6 +60,7 @@ fn defaults() {
         minimum_gc_age: secs(120),
         maximum_gc_age: None,
         credential_provider: None,
+        archive_dir: "/etc/cleat/images".into(),
     };
     assert_eq!(c.image, image);
     let log = ContainerLog { max_size: 10 << 20, max_files: 5, max_workers: 1, monitor_interval: secs(10) };
