@@ -5,39 +5,43 @@ use std::fs::File;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
-use crossbeam::channel::bounded;
+use crossbeam::channel::{Sender, bounded};
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
 
+use crate::admission;
 use crate::cgroup::values::Totals;
 use crate::cgroup::{self, Hierarchy, Values};
 use crate::config::Config;
 use crate::cri::{Client, Cri};
 use crate::disk;
+use crate::image::provider::{self, Providers};
+use crate::image::{self, Collector, Images, NodeCredentials, Preload, Wake, Wanted, preload};
 use crate::lane::Lane;
 use crate::local::{self, Publisher};
 use crate::node;
 use crate::node::capacity::{self, Capacity, Reserves};
 use crate::pleg::{Cache, Health, Pleg};
 use crate::pod::Source;
+use crate::pod::sysctl::{Allowlist, NotNamespaced};
 use crate::probe;
 use crate::runtime::logs::Rotation;
 use crate::runtime::request::ClusterDns;
-use crate::runtime::{self, HostFiles, Node, Paths, Runtime};
+use crate::runtime::{self, Done, HostFiles, Node, Op, Paths, Runtime};
 use crate::server::{Api, http};
 use crate::source::file::{self, FileSource};
 use crate::source::mux::Channel;
 use crate::status::Store;
-use crate::sync_loop::{self, Handler, Heartbeat, Inputs, Tiers};
+use crate::sync_loop::{self, Admission, Handler, Heartbeat, ImageCare, Inputs, SurveyWork, Tiers};
 use crate::worker::{Pool, Workers};
 
 /// Stops at the same time; each waits for a container's end, which is cheap.
 const STOPS: usize = 128;
 /// Hooks that run at the same time.
 const HOOKS: usize = 64;
-/// Pulls at the same time, when the configuration sets no limit.
-const PULLS: usize = 16;
 /// What waits in a channel before its sender has to.
 const CHANNEL: usize = 256;
 
@@ -51,8 +55,14 @@ pub enum Error {
     Listen { name: &'static str, address: SocketAddr, source: std::io::Error },
     #[error(transparent)]
     Cgroup(#[from] cgroup::Error),
+    #[error(transparent)]
+    Sysctls(#[from] NotNamespaced),
+    #[error("more is reserved than there is of {0}, which leaves pods nothing; see kubeReserved and systemReserved")]
+    Overdrawn(String),
     #[error("starting {what}: {source}")]
     Start { what: &'static str, source: std::io::Error },
+    #[error("image credential providers: {0}")]
+    CredentialProviders(#[from] provider::Error),
     #[error("handling signals: {0}")]
     Signals(#[from] ctrlc::Error),
 }
@@ -88,6 +98,10 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let (lane_done, lanes) = bounded(CHANNEL);
     let hierarchy = Hierarchy::read()?;
     let machine = capacity::read(&config.root_dir).map_err(|source| Error::Start { what: "the node", source })?;
+    let overdrawn = machine.overdrawn(config);
+    if !overdrawn.is_empty() {
+        return Err(Error::Overdrawn(overdrawn.join(", ")));
+    }
     let policy = cgroup::Policy::new(config, &machine, &hierarchy);
     let cgroups = Arc::new(cgroup::Manager::new(&config.cgroup, hierarchy)?);
     let for_pods = config.enforce_node_allocatable.iter().any(|item| item == "pods");
@@ -95,6 +109,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let tiers =
         Tiers { cgroups: cgroups.clone(), all_pods: Values::of_all_pods(&held, &policy), policy: policy.clone() };
     tiers.ensure(&Totals::default());
+    let images = ImageRoom::open(config, &cri, &store, &lane_done)?;
     let (probe_result, probes) = bounded(CHANNEL);
     let runtime = Arc::new(Runtime {
         cgroups: cgroups.clone(),
@@ -108,7 +123,9 @@ pub fn run(config: &Config) -> Result<(), Error> {
         probes: probe::Manager::start(cri.clone(), probe_result).map_err(Error::start("the probes"))?,
         stops: Lane::new("stop", STOPS),
         hooks: Lane::new("hook", HOOKS),
-        pulls: Lane::new("pull", config.image.max_parallel_pulls.unwrap_or(PULLS)),
+        resolver: Arc::default(),
+        images: images.images,
+        crash_loop_max: config.crash_loop_max_backoff,
         done: lane_done,
     });
 
@@ -157,12 +174,52 @@ pub fn run(config: &Config) -> Result<(), Error> {
 
     let (survey, surveys) = bounded(1);
     let workers = Workers::new(config.sync_frequency);
-    let mut handler = Handler::new(workers, pool, cache, store, records, sources, (paths, tiers, survey));
+    let admission = Admission::new(for_admission(config, &machine)?);
+    let surveying = SurveyWork::new(paths, tiers, survey);
+    let mut handler =
+        Handler::new((workers, pool), admission, (cache, store), records, sources, surveying, images.care);
     let inputs =
         Inputs { updates, objects: changed_objects, pleg: events, probes, lanes, reports, surveys, stop: stopped };
     log::info!("cleat {} runs as node {}", env!("CARGO_PKG_VERSION"), config.node_name);
     sync_loop::run(&mut handler, &inputs, &heartbeat);
     Ok(())
+}
+
+/// The parts of the image room.
+struct ImageRoom {
+    images: Images,
+    care: ImageCare,
+}
+
+impl ImageRoom {
+    fn open(config: &Config, cri: &Arc<dyn Cri>, store: &Arc<Store>, done: &Sender<Done>) -> Result<ImageRoom, Error> {
+        let done = done.clone();
+        let wake: Wake = Arc::new(move |uid| {
+            // With the loop gone nobody waits for it.
+            let _ = done.send(Done { uid: uid.clone(), op: Op::Image, at: Instant::now(), result: Ok(()) });
+        });
+        let settings = preload::Settings {
+            directory: config.image.archive_dir.clone(),
+            record: config.root_dir.join("image-archives.json"),
+            socket: config.image_endpoint.clone(),
+        };
+        let preload = Preload::new(settings, cri.clone(), wake.clone());
+        let plugins = match &config.image.credential_provider {
+            Some(plugins) => provider::load(&plugins.config, &plugins.bin_dir)?,
+            None => Vec::new(),
+        };
+        let credentials = NodeCredentials::new(&config.root_dir, Providers::new(plugins));
+        let images = Images::new(cri.clone(), &config.image, credentials, preload.clone(), wake);
+        let all_heard = Arc::new(AtomicBool::new(false));
+        let (store, heard) = (store.clone(), all_heard.clone());
+        let wanted: Wanted = Arc::new(move || {
+            let pods = heard.load(Ordering::Relaxed).then(|| store.list())?;
+            Some(pods.iter().flat_map(|stored| image::of_pod(&stored.pod).map(str::to_owned)).collect())
+        });
+        let collector = Collector::new(cri.clone(), &config.image, preload.clone(), wanted);
+        let care = ImageCare { images: images.clone(), preload, collector, all_heard };
+        Ok(ImageRoom { images, care })
+    }
 }
 
 /// What of this node shows in its pods.
@@ -179,6 +236,18 @@ fn node(config: &Config, paths: &Paths, machine: &Capacity) -> Node {
         masked_paths: node::throttle_directories(),
         allocatable: machine.allocatable(config).quantities(),
     }
+}
+
+/// What decides which pods this node runs.
+fn for_admission(config: &Config, machine: &Capacity) -> Result<admission::Node, Error> {
+    Ok(admission::Node {
+        name: config.node_name.clone(),
+        labels: admission::node_labels(&config.node_name, &config.node.labels),
+        taints: config.node.taints.clone(),
+        allocatable: machine.allocatable(config),
+        sysctls: Allowlist::new(node::kernel(), &config.allowed_unsafe_sysctls)?,
+        strict_supplemental_groups: false,
+    })
 }
 
 /// Makes the agent's directories, and makes sure that no other agent uses them.

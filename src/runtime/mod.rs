@@ -3,7 +3,6 @@
 //!
 //! Knows nothing of where pods come from, nor of other pods.
 
-pub mod backoff;
 mod clean;
 mod hook;
 mod host;
@@ -15,11 +14,13 @@ mod paths;
 pub mod plan;
 mod record;
 pub mod request;
+mod resize;
 mod start;
 mod sync;
 mod terminate;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam::channel::Sender;
 
@@ -34,6 +35,7 @@ pub use terminate::Target;
 
 use crate::cgroup;
 use crate::cri::{self, Cri};
+use crate::image::Images;
 use crate::lane::Lane;
 use crate::local;
 use crate::pleg::{Cache, Health};
@@ -54,8 +56,11 @@ pub struct Runtime {
     pub stops: Lane,
     /// Hooks of containers, which last as long as they like.
     pub hooks: Lane,
-    /// Pulls of images.
-    pub pulls: Lane,
+    /// Names of hosts, for hooks.
+    pub resolver: Arc<probe::Resolver>,
+    pub images: Images,
+    /// The longest wait between restarts of a container.
+    pub crash_loop_max: Duration,
     /// Where lanes tell that work is done.
     pub done: Sender<Done>,
 }

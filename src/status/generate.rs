@@ -26,8 +26,14 @@ pub struct Facts<'a> {
     pub not_started: &'a HashSet<ContainerId>,
     /// What containers left as their termination messages.
     pub messages: &'a HashMap<ContainerId, String>,
+    /// Containers that were killed to be started again, whatever the restart policy says.
+    pub to_restart: &'a HashSet<ContainerId>,
     /// The pod has failed as a whole, whatever its containers did.
     pub failed: Option<&'a PodFailure>,
+    /// The pod as it was when it got the resources that it has.
+    pub resources: &'a Pod,
+    /// While it is being resized: what it waits for.
+    pub resize_waits: Option<Option<&'a str>>,
     /// The node's addresses.
     pub host_ips: &'a [String],
     /// The status as it was.
@@ -62,6 +68,30 @@ pub fn generate(facts: &Facts<'_>) -> core::PodStatus {
         ephemeral_container_statuses: (!ephemeral.is_empty()).then_some(ephemeral),
         ..Default::default()
     }
+}
+
+/// The status of a pod that the node doesn't run (pkg/kubelet/kubelet.go `rejectPod`).
+pub fn refused(pod: &Pod, reason: &str, message: &str) -> core::PodStatus {
+    core::PodStatus {
+        phase: Some(Phase::Failed.as_str().to_owned()),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        qos_class: Some(QosClass::of(&pod.spec).as_str().to_owned()),
+        ..Default::default()
+    }
+}
+
+/// Adds a condition that is true, or sets its reason and message.
+pub fn set_condition(status: &mut core::PodStatus, type_: &str, reason: &str, message: &str) {
+    let conditions = status.conditions.get_or_insert_default();
+    conditions.retain(|c| c.type_ != type_);
+    conditions.push(core::PodCondition {
+        type_: type_.to_owned(),
+        status: "True".to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        ..Default::default()
+    });
 }
 
 /// Nothing of a pod in such a phase runs again.
@@ -110,6 +140,9 @@ impl Facts<'_> {
                 if !observed.image.is_empty() {
                     status.image = observed.image.clone();
                 }
+                let has = self.resources.container(&container.name);
+                status.resources = has.and_then(|has| has.resources.clone());
+                status.allocated_resources = container.resources.as_ref().and_then(|r| r.requests.clone());
                 self.state(c, default_reason)
             }
         });
@@ -180,11 +213,18 @@ impl Facts<'_> {
         newest: Option<&ObservedContainer>,
         status: &mut core::ContainerStatus,
     ) {
-        let Some(why) = self.waiting.get(&container.name) else { return };
-        if newest.is_some_and(ObservedContainer::is_running) {
-            return;
-        }
-        let state = status.state.replace(waiting(why.reason, &why.message));
+        let killed = newest.is_some_and(|c| self.to_restart.contains(&c.status.container.id));
+        let stays = newest.is_some_and(|c| {
+            let ended = c.state() == ContainerState::Exited;
+            c.is_running() || (ended && !killed && !restarts_after(self.pod, container, c.status.exit_code))
+        });
+        let why = match self.waiting.get(&container.name) {
+            _ if stays => return,
+            Some(why) => waiting(why.reason, &why.message),
+            None if killed => waiting("ContainerCreating", ""),
+            None => return,
+        };
+        let state = status.state.replace(why);
         if state.as_ref().is_some_and(|s| s.terminated.is_some()) {
             status.last_state = state;
         }
@@ -207,7 +247,12 @@ impl Facts<'_> {
             ("ContainersReady", ready),
             ("PodScheduled", Verdict::TRUE),
         ];
-        all.into_iter().map(|(kind, verdict)| self.condition(kind, verdict)).collect()
+        let resizing = self.resize_waits.map(|waits| match waits {
+            Some(why) => Verdict { ok: true, reason: "Error", message: why.to_owned() },
+            None => Verdict::TRUE,
+        });
+        let all = all.into_iter().chain(resizing.map(|verdict| ("PodResizeInProgress", verdict)));
+        all.map(|(kind, verdict)| self.condition(kind, verdict)).collect()
     }
 
     /// A condition keeps the time of its last transition for as long as its status stays.

@@ -104,7 +104,10 @@ fn status_with(
         not_ready: &not_ready,
         not_started: &HashSet::new(),
         messages: &HashMap::from([(ContainerId::new("m0"), "said".to_owned())]),
+        to_restart: &HashSet::from([ContainerId::new("killed0")]),
         failed: None,
+        resources: pod,
+        resize_waits: None,
         host_ips: &["192.0.2.10".to_owned()],
         before,
         now: Timestamp::from_second(second).expect("in range"),
@@ -149,6 +152,7 @@ fn phases() {
         ("Never", "s! | m", "m=0 s=137", "Succeeded"),
         ("Always", "m", "m=lost", "Running"),
         ("OnFailure", "i | m", "i=1", "Pending"),
+        ("Never", "killed", "killed=143", "Running"),
     ];
     for (policy, containers, seen, want) in table {
         let status = status(policy, containers, seen);
@@ -190,6 +194,8 @@ fn a_container_that_waits() {
     let last = container.last_state.as_ref().and_then(|s| s.terminated.as_ref());
     assert_eq!(last.map(|t| t.exit_code), Some(3), "how it ended is still told");
     assert_eq!(waits.phase.as_deref(), Some("Running"));
+    let over = status_with(&pod("Never", "m"), &observed("m=3"), crash, None, 1);
+    assert_eq!(reason(&over), "", "one that isn't started again doesn't wait");
     let runs = status_with(&pod("Always", "m"), &observed("m=run"), crash, None, 1);
     assert_eq!(reason(&runs), "", "one that runs doesn't wait");
 }

@@ -1,0 +1,442 @@
+//! What the agent does with what the loop hears.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam::channel::Sender;
+
+use super::SyncHandler;
+use super::admission::{Admission, Aside};
+use crate::admission::Refusal;
+use crate::cgroup;
+use crate::cgroup::values::Totals;
+use crate::image::{Collector, Images, Preload};
+use crate::lane::Lane;
+use crate::local::{self, Key};
+use crate::pleg::{self, Cache};
+use crate::pod::{Pod, PodName, PodUid, Source};
+use crate::probe::ProbeResult;
+use crate::runtime::{self, Done, Known, Left, Paths, Target};
+use crate::status::{self, Store, events};
+use crate::worker::{Failed, Pool, Report, Workers};
+
+/// How often the disk is looked at for what pods have left behind.
+const SURVEY: Duration = Duration::from_secs(60);
+/// A failure that goes on as it is, is told again after so long.
+const TELL_AGAIN: Duration = Duration::from_secs(300);
+
+/// Reason and message of a pod that was ended for a more important one (pkg/kubelet/preemption).
+const PREEMPTING: &str = "Preempting";
+const PREEMPTED: &str = "Preempted in order to admit critical pod";
+
+/// The handler of the agent.
+pub struct Handler {
+    workers: Workers,
+    pool: Pool,
+    admission: Admission,
+    cache: Arc<Cache>,
+    store: Arc<Store>,
+    /// Pods that the agent kept before it was started, for what nobody wants any more.
+    records: HashMap<PodUid, Known>,
+    /// Sources that have not been heard yet.
+    unheard: HashSet<Source>,
+    /// The runtime has been seen.
+    reached: bool,
+    /// The last failure of each pod that fails, and when it was told.
+    told: HashMap<PodUid, (String, Instant)>,
+    surveys: SurveyWork,
+    images: ImageCare,
+}
+
+/// What is done for images from time to time.
+pub struct ImageCare {
+    pub images: Images,
+    pub preload: Preload,
+    pub collector: Collector,
+    /// All sources have been heard: an image that no pod wants is one that nobody wants.
+    pub all_heard: Arc<AtomicBool>,
+}
+
+impl ImageCare {
+    fn tick(&self, all_heard: bool, now: Instant) {
+        self.preload.tick(now);
+        self.all_heard.store(all_heard, Ordering::Relaxed);
+        self.collector.tick(now);
+    }
+}
+
+/// The cgroups that pods' are made in, and what they are held to.
+pub struct Tiers {
+    pub cgroups: Arc<cgroup::Manager>,
+    pub all_pods: cgroup::Values,
+    pub policy: cgroup::Policy,
+}
+
+impl Tiers {
+    /// Makes them, and holds them to their values, as far as can be done now.
+    pub fn ensure(&self, totals: &Totals) {
+        if let Err(e) = self.cgroups.ensure_qos(&self.all_pods, totals, &self.policy) {
+            log::warn!("the cgroups above those of pods: {e}");
+        }
+    }
+}
+
+/// Looks at the disk, and at what the pods are in, on a lane.
+pub struct SurveyWork {
+    lane: Lane,
+    paths: Paths,
+    tiers: Arc<Tiers>,
+    found: Sender<Vec<Left>>,
+    next: Option<Instant>,
+    /// Pods have come, changed or gone since the tiers were last held to their values.
+    totals_changed: bool,
+}
+
+impl SurveyWork {
+    pub fn new(paths: Paths, tiers: Tiers, found: Sender<Vec<Left>>) -> SurveyWork {
+        let lane = Lane::new("survey", 1);
+        SurveyWork { lane, paths, tiers: Arc::new(tiers), found, next: None, totals_changed: false }
+    }
+
+    fn look(&mut self, pods: &[Arc<Pod>], now: Instant) {
+        let due = self.next.is_none_or(|next| next <= now);
+        if !due && !self.totals_changed {
+            return;
+        }
+        self.totals_changed = false;
+        let totals = Totals::of(pods.iter().map(|pod| &pod.spec));
+        let (paths, tiers, found) = (self.paths.clone(), self.tiers.clone(), self.found.clone());
+        if due {
+            self.next = Some(now + SURVEY);
+        }
+        self.lane.submit(move || {
+            tiers.ensure(&totals);
+            if due {
+                // With the loop gone nobody waits for it.
+                let _ = found.send(runtime::survey(&paths, &tiers.cgroups));
+            }
+        });
+    }
+}
+
+impl Handler {
+    /// `records`: the pods of before; `sources`: those that have to be heard before anything is
+    /// removed.
+    pub fn new(
+        (workers, pool): (Workers, Pool),
+        admission: Admission,
+        (cache, store): (Arc<Cache>, Arc<Store>),
+        records: Vec<Known>,
+        sources: HashSet<Source>,
+        surveys: SurveyWork,
+        images: ImageCare,
+    ) -> Handler {
+        Handler {
+            workers,
+            pool,
+            admission,
+            cache,
+            store,
+            records: records.into_iter().map(|known| (known.pod.uid.clone(), known)).collect(),
+            unheard: sources,
+            reached: false,
+            told: HashMap::new(),
+            surveys,
+            images,
+        }
+    }
+
+    /// Once it is known what runs, pods are let in.
+    fn admit_early(&mut self, now: Instant) {
+        if self.reached {
+            let (records, cache) = (&self.records, &self.cache);
+            let has_something = |uid: &PodUid| cache.get(uid).is_some_and(|(observed, _)| !observed.is_empty());
+            let pods = self.admission.take_early(|uid| records.contains_key(uid) || has_something(uid));
+            pods.into_iter().for_each(|pod| self.admit(pod, now));
+        }
+    }
+
+    /// The pod is to run if the node can hold it.
+    fn admit(&mut self, pod: Arc<Pod>, now: Instant) {
+        let ended = self.records.get(&pod.uid).and_then(|known| known.status.as_ref());
+        if ended.is_some_and(|status| status::is_terminal(status)) {
+            // It needs nothing any more.
+            return self.begin(pod, now);
+        }
+        match self.admission.ask(&pod, &self.workers.running()) {
+            Ok(victims) if victims.is_empty() => self.begin(pod, now),
+            Ok(victims) => {
+                victims.iter().for_each(|uid| self.preempt(uid));
+                self.admission.put_aside(pod, Aside::Waits(victims));
+            }
+            Err(refusal) => self.refuse(pod, refusal),
+        }
+    }
+
+    fn begin(&mut self, pod: Arc<Pod>, now: Instant) {
+        if let Some(Aside::Refused(_) | Aside::Preempted) = self.admission.aside(&pod.uid) {
+            log::info!("{}: there is room for it now", pod.name);
+            self.store.clear_status(&pod);
+        }
+        self.admission.forget(&pod.uid);
+        self.orphans_of(&pod.name, &pod.uid, now);
+        self.surveys.totals_changed = true;
+        match self.records.remove(&pod.uid) {
+            Some(known) => self.workers.want_again(pod, known, now),
+            None => self.workers.want(pod, now),
+        }
+    }
+
+    fn refuse(&mut self, pod: Arc<Pod>, refusal: Refusal) {
+        if let Some(Aside::Preempted) = self.admission.aside(&pod.uid) {
+            return;
+        }
+        let Refusal { reason, message, .. } = &refusal;
+        let status = status::refused(&pod, reason, &format!("Pod was rejected: {message}"));
+        let (name, reason, message) = (pod.name.clone(), reason.clone(), message.clone());
+        self.store.set_status(&pod, Arc::new(status));
+        if self.admission.put_aside(pod, Aside::Refused(refusal)) {
+            events::record(events::Kind::Warning, &name, &reason, &message);
+        }
+    }
+
+    /// Ends a pod, so that a more important one may run.
+    fn preempt(&mut self, uid: &PodUid) {
+        let Some(pod) = self.workers.pod(uid).cloned() else { return };
+        events::record(events::Kind::Warning, &pod.name, PREEMPTING, PREEMPTED);
+        self.workers.unwant(uid);
+        self.admission.put_aside(pod, Aside::Preempted);
+    }
+
+    /// Asks again for what was refused, if there may be more room now.
+    fn ask_again(&mut self, now: Instant) {
+        if !self.admission.take_freed() {
+            return;
+        }
+        self.admission.resizes().into_iter().for_each(|pod| self.resize(pod, now));
+        let workers = &self.workers;
+        let pods = self.admission.to_ask_again(|uid| workers.knows(uid));
+        pods.into_iter().for_each(|pod| self.admit(pod, now));
+    }
+
+    fn update(&mut self, pod: Arc<Pod>, now: Instant) {
+        self.store.put(pod.clone());
+        match self.admission.aside(&pod.uid) {
+            Some(Aside::TooEarly) => _ = self.admission.put_aside(pod, Aside::TooEarly),
+            Some(_) => self.admit(pod, now),
+            None => self.resize(pod, now),
+        }
+    }
+
+    /// A pod that runs has changed; if it asks for more, it has to be there.
+    fn resize(&mut self, pod: Arc<Pod>, now: Instant) {
+        let old = self.workers.pod(&pod.uid).cloned();
+        let running = self.workers.running();
+        match old.map_or(Ok(()), |old| self.admission.resize(&old, &pod, &running)) {
+            Ok(()) => {
+                self.surveys.totals_changed = true;
+                self.workers.want(pod, now);
+            }
+            Err(news) => {
+                if let Some(refusal) = news {
+                    let reason = if refusal.may_pass_when_a_pod_ends() { "ResizeDeferred" } else { "ResizeInfeasible" };
+                    events::record(events::Kind::Warning, &pod.name, reason, &refusal.message);
+                }
+                self.workers.touch(&pod.uid, None);
+            }
+        }
+    }
+
+    /// A pod with the name of one that is wanted, but another UID, has to end before that begins:
+    /// it is what ran before the agent was started, or before the manifest was changed.
+    fn orphans_of(&mut self, name: &PodName, wanted: &PodUid, now: Instant) {
+        for uid in self.cache.uids() {
+            if uid == *wanted || self.workers.knows(&uid) {
+                continue;
+            }
+            if let Some(target) = self.target(&uid).filter(|target| target.name() == name) {
+                self.workers.orphan(target, now);
+            }
+        }
+    }
+
+    /// A pod of the runtime that nobody wants.
+    fn target(&self, uid: &PodUid) -> Option<Target> {
+        if let Some(known) = self.records.get(uid) {
+            return Some(Target::Known(known.pod.clone()));
+        }
+        let (observed, _) = self.cache.get(uid)?;
+        let of_sandbox = observed.sandboxes.first().map(|s| &s.sandbox.pod);
+        let pod = of_sandbox.or_else(|| observed.containers.first().map(|c| &c.status.container.pod))?;
+        Some(Target::Orphan { uid: uid.clone(), name: pod.name.clone() })
+    }
+
+    fn tell(&mut self, uid: &PodUid, Failed { message, unreachable }: Failed, now: Instant) {
+        let name = self.workers.name(uid).map(ToString::to_string).unwrap_or_default();
+        let news = |(last, at): &(String, Instant)| *last != message || now.duration_since(*at) >= TELL_AGAIN;
+        // Of an unreachable runtime, the PLEG tells once for all pods.
+        if unreachable || !self.told.get(uid).is_none_or(news) {
+            return log::debug!("{name}: {message}");
+        }
+        log::warn!("{name}: {message}");
+        self.told.insert(uid.clone(), (message, now));
+    }
+
+    fn may_remove(&self) -> bool {
+        self.reached && self.unheard.is_empty()
+    }
+}
+
+impl SyncHandler for Handler {
+    fn additions(&mut self, pods: Vec<Arc<Pod>>, now: Instant) {
+        for pod in pods {
+            self.store.put(pod.clone());
+            if let Some(status) = self.records.get(&pod.uid).and_then(|known| known.status.clone()) {
+                self.store.set_status(&pod, status);
+            }
+            self.admission.put_aside(pod, Aside::TooEarly);
+        }
+        self.admit_early(now);
+    }
+
+    fn updates(&mut self, pods: Vec<Arc<Pod>>, now: Instant) {
+        pods.into_iter().for_each(|pod| self.update(pod, now));
+    }
+
+    fn removes(&mut self, pods: Vec<Arc<Pod>>, _: Instant) {
+        for pod in pods {
+            self.store.remove(&pod);
+            self.admission.forget(&pod.uid);
+            self.admission.freed();
+            self.surveys.totals_changed = true;
+            self.workers.unwant(&pod.uid);
+        }
+    }
+
+    fn reconcile(&mut self, pods: Vec<Arc<Pod>>, _: Instant) {
+        for pod in pods {
+            self.store.put(pod);
+        }
+    }
+
+    fn source_heard(&mut self, source: Source, now: Instant) {
+        if self.unheard.remove(&source) {
+            self.cleanups(now);
+        }
+    }
+
+    fn objects(&mut self, changed: BTreeSet<Key>) {
+        for stored in self.store.list() {
+            if !local::references(&stored.pod).is_disjoint(&changed) {
+                self.workers.touch(&stored.pod.uid, None);
+            }
+        }
+    }
+
+    fn pleg(&mut self, event: pleg::Event, now: Instant) {
+        match event {
+            pleg::Event::Pod { uid, at } => self.workers.touch(&uid, Some(at)),
+            pleg::Event::Reachable if self.reached => self.workers.retry_failed(),
+            pleg::Event::Reachable => {
+                self.reached = true;
+                self.admit_early(now);
+                self.cleanups(now);
+            }
+        }
+    }
+
+    fn probe(&mut self, result: ProbeResult) {
+        if let Some(tell) = result.tell {
+            let message = format!("{}: {}", result.container, tell.message);
+            events::record(events::Kind::Warning, &result.pod, tell.reason, &message);
+        }
+        if result.change.is_some() {
+            self.workers.touch(&result.uid, None);
+        }
+    }
+
+    fn lane_done(&mut self, done: Done) {
+        self.workers.lane_done(done);
+    }
+
+    fn report(&mut self, report: Report, now: Instant) {
+        self.pool.take_back(&report);
+        let uid = report.uid.clone();
+        let known = self.workers.pod(&uid).cloned();
+        if let (Some(status), Some(pod)) = (&report.status, &known) {
+            let mut status = status.clone();
+            self.admission.note(&uid, &mut status);
+            if status::is_terminal(&status) {
+                self.admission.freed();
+            }
+            self.store.set_status(pod, Arc::new(status));
+        }
+        let finished = self.workers.report(report, now);
+        match finished.failed {
+            Some(failed) => self.tell(&uid, failed, now),
+            None => _ = self.told.remove(&uid),
+        }
+        if finished.gone {
+            self.records.remove(&uid);
+            self.images.images.forget(&uid);
+            self.admission.freed();
+            if let (Some(pod), Some(Aside::Preempted)) = (known, self.admission.aside(&uid)) {
+                self.store.set_status(&pod, Arc::new(status::refused(&pod, PREEMPTING, PREEMPTED)));
+            }
+        }
+        if let Some(pod) = finished.again {
+            self.workers.want(pod, now);
+        }
+    }
+
+    fn survey(&mut self, left: Vec<Left>, now: Instant) {
+        if !self.may_remove() {
+            return;
+        }
+        for Left { uid, name } in left {
+            if self.workers.knows(&uid) {
+                continue;
+            }
+            let named = name.map(|name| Target::Orphan { uid: uid.clone(), name });
+            let target = self.target(&uid).or(named);
+            // A directory that says nothing of its pod: the UID stands for the name.
+            let target = target.unwrap_or_else(|| Target::Orphan { name: PodName::new("", uid.as_str()), uid });
+            self.workers.orphan(target, now);
+        }
+    }
+
+    fn syncs(&mut self, now: Instant) {
+        self.workers.tick(now);
+        self.images.tick(self.may_remove(), now);
+    }
+
+    fn cleanups(&mut self, now: Instant) {
+        if !self.may_remove() {
+            return;
+        }
+        for uid in self.cache.uids() {
+            if self.workers.knows(&uid) {
+                continue;
+            }
+            if let Some(target) = self.target(&uid) {
+                log::info!("{}: nobody wants it, stopping it", target.name());
+                self.workers.orphan(target, now);
+            }
+        }
+        self.surveys.look(&self.workers.running(), now);
+    }
+
+    fn dispatch(&mut self, now: Instant) {
+        self.ask_again(now);
+        while self.reached && self.pool.has_room() {
+            let Some(job) = self.workers.next(self.pool.has_room_for_endings(), now) else { return };
+            self.pool.give(job);
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.pool.is_idle()
+    }
+}
