@@ -208,22 +208,45 @@ impl Facts<'_> {
         let sandbox = self.observed.sandboxes.first().filter(|s| s.sandbox.ready);
         let network = sandbox.is_some_and(|s| self.pod.host_network() || !s.ips.is_empty());
         let initialized = self.initialized(phase, init, containers);
-        let ready = self.containers_ready(phase, init, containers);
+        let containers_ready = self.containers_ready(phase, init, containers);
+        let ready = if containers_ready.ok { self.gates() } else { containers_ready.clone() };
         let all = [
             ("PodReadyToStartContainers", if network { Verdict::TRUE } else { Verdict::not("", String::new()) }),
             ("Initialized", initialized),
-            ("Ready", ready.clone()),
-            ("ContainersReady", ready),
+            ("Ready", ready),
+            ("ContainersReady", containers_ready),
             ("PodScheduled", Verdict::TRUE),
         ];
-        all.into_iter().map(|(kind, verdict)| self.condition(kind, verdict)).collect()
+        let others = self.before().iter().filter(|c| !all.iter().any(|(own, _)| *own == c.type_)).cloned();
+        let others: Vec<_> = others.collect();
+        all.into_iter().map(|(kind, verdict)| self.condition(kind, verdict)).chain(others).collect()
+    }
+
+    /// The conditions as they were; those of others too, who set them through the API.
+    fn before(&self) -> &[core::PodCondition] {
+        self.before.and_then(|s| s.conditions.as_deref()).unwrap_or_default()
+    }
+
+    /// What the pod's readiness gates say: conditions that others set. One that nobody has set holds
+    /// the pod back (pkg/kubelet/status/generate.go `GeneratePodReadyCondition`).
+    fn gates(&self) -> Verdict {
+        let gates = self.pod.spec.readiness_gates.iter().flatten().map(|gate| &gate.condition_type);
+        let unmet = gates.filter_map(|kind| match self.before().iter().find(|c| c.type_ == *kind) {
+            Some(c) if c.status == "True" => None,
+            Some(c) => Some(format!("readiness gate {kind:?} is {}", c.status)),
+            None => Some(format!("readiness gate {kind:?} has not been set")),
+        });
+        let unmet: Vec<_> = unmet.collect();
+        match unmet.is_empty() {
+            true => Verdict::TRUE,
+            false => Verdict::not("ReadinessGatesNotReady", unmet.join(", ")),
+        }
     }
 
     /// A condition keeps the time of its last transition for as long as its status stays.
     fn condition(&self, kind: &str, verdict: Verdict) -> core::PodCondition {
         let status = if verdict.ok { "True" } else { "False" };
-        let conditions = self.before.and_then(|s| s.conditions.as_deref()).unwrap_or_default();
-        let before = conditions.iter().find(|c| c.type_ == kind && c.status == status);
+        let before = self.before().iter().find(|c| c.type_ == kind && c.status == status);
         let since = before.and_then(|c| c.last_transition_time.clone());
         core::PodCondition {
             type_: kind.to_owned(),

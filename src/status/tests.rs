@@ -229,3 +229,54 @@ fn conditions_and_when_they_changed() {
     assert_eq!(condition(&done, "Ready").reason.as_deref(), Some("PodCompleted"));
     assert_eq!(condition(&status("Never", "m", "m=1"), "Ready").reason.as_deref(), Some("PodFailed"));
 }
+
+#[test]
+fn readiness_gates() {
+    let mut p = pod("Always", "m");
+    let gates = ["a", "b"].map(|kind| core::PodReadinessGate { condition_type: kind.to_owned() });
+    p.spec.readiness_gates = Some(gates.to_vec());
+    let set = |conditions: &[(&str, &str)]| {
+        let of = |(kind, status): &(&str, &str)| core::PodCondition {
+            type_: (*kind).to_owned(),
+            status: (*status).to_owned(),
+            ..Default::default()
+        };
+        core::PodStatus { conditions: Some(conditions.iter().map(of).collect()), ..Default::default() }
+    };
+    let ready = |conditions: &[(&str, &str)], seen: &str| {
+        let status = status_with(&p, &observed(seen), |_, _| {}, Some(&set(conditions)), 1);
+        let told = |kind| {
+            let c = condition(&status, kind);
+            let parts = [Some(c.status.as_str()), c.reason.as_deref(), c.message.as_deref()];
+            parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
+        };
+        for (kind, value) in conditions {
+            assert_eq!(condition(&status, kind).status, *value, "what others have set stays");
+        }
+        (told("Ready"), told("ContainersReady"))
+    };
+    let table: [(&[(&str, &str)], &str, &str, &str); 4] = [
+        (&[("a", "True"), ("b", "True")], "m=run", "True", "True"),
+        (
+            &[("b", "False")],
+            "m=run",
+            "False ReadinessGatesNotReady readiness gate \"a\" has not been set, readiness gate \"b\" is False",
+            "True",
+        ),
+        (
+            &[("a", "True"), ("b", "Unknown")],
+            "m=run",
+            "False ReadinessGatesNotReady readiness gate \"b\" is Unknown",
+            "True",
+        ),
+        (
+            &[("a", "True"), ("b", "True")],
+            "m=3",
+            "False ContainersNotReady containers with unready status: [m]",
+            "False ContainersNotReady containers with unready status: [m]",
+        ),
+    ];
+    for (conditions, seen, want, containers) in table {
+        assert_eq!(ready(conditions, seen), (want.to_owned(), containers.to_owned()), "{conditions:?} {seen}");
+    }
+}
