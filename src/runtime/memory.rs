@@ -85,6 +85,9 @@ pub struct Memory {
     pub waiting: HashMap<String, Waiting>,
     /// Containers that were killed to be started again.
     pub killed_to_restart: HashSet<ContainerId>,
+    /// Of those, the ones that are started again at once: when they were killed, their name's last wait
+    /// was over. The end of the others counts as a failure.
+    pub restarted_at_once: HashSet<ContainerId>,
     /// What containers left as their termination messages.
     pub messages: HashMap<ContainerId, String>,
     /// The pod has failed as a whole, and is to end.

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::kill::Victim;
 use super::memory::Memory;
 use super::plan::{self, Kill, Plan, Why};
-use super::start::Ground;
+use super::start::{Ground, restarts_at_once};
 use super::terminate::{Stopped, Target};
 use super::{Error, Runtime, paths, record};
 use crate::cgroup::Values;
@@ -343,6 +343,9 @@ impl Runtime {
                 events::record(events::Kind::Normal, &pod.name, "Killing", &message);
                 if kill.restart {
                     memory.killed_to_restart.insert(kill.id.clone());
+                    if restarts_at_once(observed, memory, spec, now) {
+                        memory.restarted_at_once.insert(kill.id.clone());
+                    }
                 }
             } else if hook_failed && !begun {
                 let message = format!("Container {}: FailedPostStartHook", container.name);
@@ -435,6 +438,7 @@ fn forget(memory: &mut Memory, observed: &Observed) {
     }
     let containers: HashSet<_> = observed.containers.iter().map(|c| &c.status.container.id).collect();
     memory.killed_to_restart.retain(|id| containers.contains(id));
+    memory.restarted_at_once.retain(|id| containers.contains(id));
     memory.started.retain(|id, _| containers.contains(id));
     let alive: HashSet<_> =
         observed.containers.iter().filter(|c| c.is_alive()).map(|c| &c.status.container.id).collect();
