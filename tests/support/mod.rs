@@ -15,6 +15,7 @@ mod images;
 pub mod node;
 pub mod pods;
 pub mod process;
+pub mod target;
 
 use std::future::Future;
 use std::path::Path;
