@@ -35,6 +35,11 @@ impl Store {
         }
     }
 
+    /// The pod's status, as far as it is known.
+    pub fn status(&self, pod: &Pod) -> Option<Arc<core::PodStatus>> {
+        self.0.read().get(&(pod.name.clone(), pod.uid.clone()))?.status.clone()
+    }
+
     pub fn remove(&self, pod: &Pod) {
         self.0.write().remove(&(pod.name.clone(), pod.uid.clone()));
     }
