@@ -29,7 +29,7 @@ use crate::server::{Api, http};
 use crate::source::file::{self, FileSource};
 use crate::source::mux::Channel;
 use crate::status::Store;
-use crate::sync_loop::{self, Handler, Heartbeat, Inputs, Tiers};
+use crate::sync_loop::{self, Handler, Heartbeat, Inputs, Shown, Tiers};
 use crate::worker::{Pool, Workers};
 
 /// Stops at the same time; each waits for a container's end, which is cheap.
@@ -158,7 +158,8 @@ pub fn run(config: &Config) -> Result<(), Error> {
 
     let (survey, surveys) = bounded(1);
     let workers = Workers::new(config.sync_frequency);
-    let mut handler = Handler::new(workers, pool, cache, store, records, sources, (paths, tiers, survey));
+    let shown = Shown { store, probes: runtime.probes.clone() };
+    let mut handler = Handler::new(workers, pool, cache, shown, records, sources, (paths, tiers, survey));
     let inputs =
         Inputs { updates, objects: changed_objects, pleg: events, probes, lanes, reports, surveys, stop: stopped };
     log::info!("cleat {} runs as node {}", env!("CARGO_PKG_VERSION"), config.node_name);

@@ -1,6 +1,8 @@
 //! The main loop: one `select!` over everything that can happen, handed to a `SyncHandler`. It never
 //! blocks: what takes time is given to workers and lanes, which report back here.
 
+mod shown;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,8 +19,10 @@ use crate::pod::{Pod, PodName, PodUid, Source};
 use crate::probe::ProbeResult;
 use crate::runtime::{self, Done, Known, Left, Paths, Target};
 use crate::source::mux::{Op, PodUpdate};
-use crate::status::{Store, events};
+use crate::status::events;
 use crate::worker::{Failed, Pool, Report, Workers};
+
+pub use shown::Shown;
 
 /// How often pods are looked for whose time has come.
 const SYNC_TICK: Duration = Duration::from_secs(1);
@@ -166,7 +170,7 @@ pub struct Handler {
     workers: Workers,
     pool: Pool,
     cache: Arc<Cache>,
-    store: Arc<Store>,
+    shown: Shown,
     /// Pods that the agent kept before it was started, for what nobody wants any more.
     records: HashMap<PodUid, Known>,
     /// Sources that have not been heard yet.
@@ -209,7 +213,7 @@ impl Handler {
         workers: Workers,
         pool: Pool,
         cache: Arc<Cache>,
-        store: Arc<Store>,
+        shown: Shown,
         records: Vec<Known>,
         sources: HashSet<Source>,
         (paths, tiers, found): (Paths, Tiers, Sender<Vec<Left>>),
@@ -218,7 +222,7 @@ impl Handler {
             workers,
             pool,
             cache,
-            store,
+            shown,
             records: records.into_iter().map(|known| (known.pod.uid.clone(), known)).collect(),
             unheard: sources,
             reached: false,
@@ -271,9 +275,9 @@ impl SyncHandler for Handler {
     fn additions(&mut self, pods: Vec<Arc<Pod>>, now: Instant) {
         for pod in pods {
             let known = self.records.remove(&pod.uid);
-            self.store.put(pod.clone());
+            self.shown.store.put(pod.clone());
             if let Some(status) = known.as_ref().and_then(|known| known.status.clone()) {
-                self.store.set_status(&pod, status);
+                self.shown.store.set_status(&pod, status);
             }
             if self.reached {
                 self.orphans_of(&pod.name, &pod.uid, now);
@@ -287,21 +291,21 @@ impl SyncHandler for Handler {
 
     fn updates(&mut self, pods: Vec<Arc<Pod>>, now: Instant) {
         for pod in pods {
-            self.store.put(pod.clone());
+            self.shown.store.put(pod.clone());
             self.workers.want(pod, now);
         }
     }
 
     fn removes(&mut self, pods: Vec<Arc<Pod>>, _: Instant) {
         for pod in pods {
-            self.store.remove(&pod);
+            self.shown.store.remove(&pod);
             self.workers.unwant(&pod.uid);
         }
     }
 
     fn reconcile(&mut self, pods: Vec<Arc<Pod>>, _: Instant) {
         for pod in pods {
-            self.store.put(pod);
+            self.shown.store.put(pod);
         }
     }
 
@@ -312,7 +316,7 @@ impl SyncHandler for Handler {
     }
 
     fn objects(&mut self, changed: BTreeSet<Key>) {
-        for stored in self.store.list() {
+        for stored in self.shown.store.list() {
             if !local::references(&stored.pod).is_disjoint(&changed) {
                 self.workers.touch(&stored.pod.uid, None);
             }
@@ -325,7 +329,7 @@ impl SyncHandler for Handler {
             pleg::Event::Reachable if self.reached => self.workers.retry_failed(),
             pleg::Event::Reachable => {
                 self.reached = true;
-                let pods: Vec<_> = self.store.list().into_iter().map(|stored| stored.pod.clone()).collect();
+                let pods: Vec<_> = self.shown.store.list().into_iter().map(|stored| stored.pod.clone()).collect();
                 for pod in pods {
                     self.orphans_of(&pod.name, &pod.uid, now);
                 }
@@ -340,6 +344,9 @@ impl SyncHandler for Handler {
             events::record(events::Kind::Warning, &result.pod, tell.reason, &message);
         }
         if result.change.is_some() {
+            if let Some(pod) = self.workers.pod(&result.uid) {
+                self.shown.probe(pod);
+            }
             self.workers.touch(&result.uid, None);
         }
     }
@@ -348,11 +355,11 @@ impl SyncHandler for Handler {
         self.workers.lane_done(done);
     }
 
-    fn report(&mut self, report: Report, now: Instant) {
+    fn report(&mut self, mut report: Report, now: Instant) {
         self.pool.take_back(&report);
         let uid = report.uid.clone();
-        if let (Some(status), Some(pod)) = (&report.status, self.workers.pod(&uid)) {
-            self.store.set_status(pod, Arc::new(status.clone()));
+        if let (Some(status), Some(pod)) = (report.status.take(), self.workers.pod(&uid)) {
+            report.status = Some(self.shown.report(pod, status));
         }
         let finished = self.workers.report(report, now);
         match finished.failed {
@@ -404,7 +411,7 @@ impl SyncHandler for Handler {
             self.surveys.next = Some(now + SURVEY);
             let SurveyWork { paths, tiers, found, .. } = &self.surveys;
             let (paths, tiers, found) = (paths.clone(), tiers.clone(), found.clone());
-            let totals = Totals::of(self.store.list().iter().map(|stored| &stored.pod.spec));
+            let totals = Totals::of(self.shown.store.list().iter().map(|stored| &stored.pod.spec));
             self.surveys.lane.submit(move || {
                 tiers.ensure(&totals);
                 // With the loop gone nobody waits for it.

@@ -288,8 +288,8 @@ impl Workers {
             // Whatever was done, it has to be seen.
             worker.fresh = Some(now);
         }
-        if let Some(status) = status {
-            worker.status = Some(Arc::new(status));
+        if status.is_some() {
+            worker.status = status;
         }
         let mut finished = Finished::default();
         match next {
