@@ -31,6 +31,10 @@ pub struct Facts<'a> {
     pub to_restart: &'a HashSet<ContainerId>,
     /// The pod has failed as a whole, whatever its containers did.
     pub failed: Option<&'a PodFailure>,
+    /// The pod as it was when it got the resources that it has.
+    pub resources: &'a Pod,
+    /// While it is being resized: what it waits for.
+    pub resize_waits: Option<Option<&'a str>>,
     /// The node's addresses.
     pub host_ips: &'a [String],
     /// The status as it was.
@@ -65,6 +69,30 @@ pub fn generate(facts: &Facts<'_>) -> core::PodStatus {
         ephemeral_container_statuses: (!ephemeral.is_empty()).then_some(ephemeral),
         ..Default::default()
     }
+}
+
+/// The status of a pod that the node doesn't run (pkg/kubelet/kubelet.go `rejectPod`).
+pub fn refused(pod: &Pod, reason: &str, message: &str) -> core::PodStatus {
+    core::PodStatus {
+        phase: Some(Phase::Failed.as_str().to_owned()),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        qos_class: Some(QosClass::of(&pod.spec).as_str().to_owned()),
+        ..Default::default()
+    }
+}
+
+/// Adds a condition that is true, or sets its reason and message.
+pub fn set_condition(status: &mut core::PodStatus, type_: &str, reason: &str, message: &str) {
+    let conditions = status.conditions.get_or_insert_default();
+    conditions.retain(|c| c.type_ != type_);
+    conditions.push(core::PodCondition {
+        type_: type_.to_owned(),
+        status: "True".to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        ..Default::default()
+    });
 }
 
 /// Nothing of a pod in such a phase runs again.
@@ -113,6 +141,9 @@ impl Facts<'_> {
                 if !observed.image.is_empty() {
                     status.image = observed.image.clone();
                 }
+                let has = self.resources.container(&container.name);
+                status.resources = has.and_then(|has| has.resources.clone());
+                status.allocated_resources = container.resources.as_ref().and_then(|r| r.requests.clone());
                 self.state(c, default_reason)
             }
         });
@@ -219,11 +250,26 @@ impl Facts<'_> {
             ("ContainersReady", containers_ready),
             ("PodScheduled", Verdict::TRUE),
         ];
-        let others = judge.before().iter().filter(|c| !all.iter().any(|(own, _)| *own == c.type_)).cloned();
-        let others: Vec<_> = others.collect();
-        all.into_iter().map(|(kind, verdict)| judge.condition(kind, verdict)).chain(others).collect()
+        let resizing = self.resize_waits.map(|waits| match waits {
+            Some(why) => Verdict { ok: true, reason: "Error", message: why.to_owned() },
+            None => Verdict::TRUE,
+        });
+        let all = all.into_iter().chain(resizing.map(|verdict| ("PodResizeInProgress", verdict)));
+        let others = judge.before().iter().filter(|c| !OWN.contains(&c.type_.as_str())).cloned();
+        all.map(|(kind, verdict)| judge.condition(kind, verdict)).chain(others).collect()
     }
 }
+
+/// The conditions that the agent sets; those that others set through the API stay as they are.
+const OWN: [&str; 7] = [
+    "PodReadyToStartContainers",
+    "Initialized",
+    "Ready",
+    "ContainersReady",
+    "PodScheduled",
+    "PodResizeInProgress",
+    "PodResizePending",
+];
 
 /// All messages of a pod together, in bytes (pkg/kubelet/container/runtime.go).
 const MAX_MESSAGES: usize = 12 << 10;

@@ -10,7 +10,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use generate::{Facts, generate, is_terminal, phase};
+pub use generate::{Facts, generate, is_terminal, phase, refused, set_condition};
 pub use probed::probed;
 pub use store::{Store, StoredPod};
 

@@ -40,6 +40,13 @@ impl Store {
         self.0.read().get(&(pod.name.clone(), pod.uid.clone()))?.status.clone()
     }
 
+    /// What was said of it before counts no more.
+    pub fn clear_status(&self, pod: &Pod) {
+        if let Some(stored) = self.0.write().get_mut(&(pod.name.clone(), pod.uid.clone())) {
+            stored.status = None;
+        }
+    }
+
     pub fn remove(&self, pod: &Pod) {
         self.0.write().remove(&(pod.name.clone(), pod.uid.clone()));
     }
