@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use super::backoff::{self, Backoff};
 use super::kill::{HookState, Killing};
+use super::record::Kept;
 use super::resize::Resizing;
 use crate::cri::{ContainerId, SandboxId};
 use crate::pod::{Pod, PodUid};
@@ -55,13 +56,6 @@ pub enum PullState {
         at: Instant,
         shown: bool,
     },
-}
-
-/// A status that was written to disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kept {
-    pub digest: u64,
-    pub at: Instant,
 }
 
 #[derive(Debug, Default)]

@@ -122,7 +122,7 @@ impl Runtime {
         let next = match next {
             // It is looked at again at once, and may well be another by then.
             Next::Again => next,
-            _ => next.and(self.keep_status(pod, memory, &status, before)),
+            _ => next.and(self.keep_status(pod, memory, &status)),
         };
         Ok(Synced { next, status, error })
     }
@@ -150,14 +150,8 @@ impl Runtime {
     }
 
     /// Keeps the status on disk; a disk that is full costs the pod nothing but that.
-    pub(super) fn keep_status(
-        &self,
-        pod: &Pod,
-        memory: &mut Memory,
-        status: &core::PodStatus,
-        before: Option<&core::PodStatus>,
-    ) -> Next {
-        match record::keep_status(&self.node.paths, &pod.uid, &mut memory.kept, status, before, Instant::now()) {
+    pub(super) fn keep_status(&self, pod: &Pod, memory: &mut Memory, status: &core::PodStatus) -> Next {
+        match record::keep_status(&self.node.paths, &pod.uid, &mut memory.kept, status, Instant::now()) {
             Ok(again) => again.map_or(Next::Rest, Next::After),
             Err(e) => {
                 self.tell(pod, memory, "FailedToKeepStatus", Some(&e));
