@@ -547,7 +547,20 @@ fn what_was_ready_stays_so_while_the_agent_is_killed() {
     );
     node.write("not", &on_node("not", &[probed("main", "/startup-not", "/no", 1)]));
     let before = node.agent.wait_pod("ready", SOON, |pod| readiness(pod, "slow") == [true; 3]);
-    node.agent.wait_pod("not", SOON, |pod| container(pod, "main")["started"] == true);
+    let not = node.agent.wait_pod("not", SOON, |pod| container(pod, "main")["started"] == true);
+    // It shows a little before it is on disk.
+    for pod in [&before, &not] {
+        let path = node.agent.root().join("pods").join(pod["metadata"]["uid"].as_str().expect("a UID"));
+        eventually("the status on disk", SOON, || {
+            let text = std::fs::read_to_string(path.join("status.json")).unwrap_or_default();
+            let status: Value = serde_json::from_str(&text).unwrap_or_default();
+            let states = |status: &Value| {
+                let containers = status["containerStatuses"].as_array().into_iter().flatten();
+                containers.map(|c| (c["name"].clone(), c["started"].clone(), c["ready"].clone())).collect::<Vec<_>>()
+            };
+            if states(&status) == states(&pod["status"]) { Ok(()) } else { Err(text) }
+        });
+    }
     // What is asked after the restart is answered late: nothing may hang on it.
     target.says("/quick", [Answer::Silence]);
     target.says("/slow", [Answer::Silence]);
