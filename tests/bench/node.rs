@@ -18,11 +18,11 @@ fn main() {
         Some("latency") => latency(count.unwrap_or(20)),
         Some("burst") => burst(count.unwrap_or(100)),
         Some("idle") => idle(count.unwrap_or(100)),
-        Some("probes") => probes::run(count.unwrap_or(500)),
+        Some("probes") => probes::run(count.unwrap_or(500), args.get(2).map(String::as_str)),
         // What it starts of itself.
         Some("bare-probes") => probes::bare(&args[1..]),
         _ => {
-            eprintln!("usage: scripts/bench latency|burst|idle|probes [N]");
+            eprintln!("usage: scripts/bench latency|burst|idle|probes [N] [http|tcp|exec|containerd]");
             std::process::exit(2);
         }
     }

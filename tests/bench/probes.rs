@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use cleat::probe::{Handler, Means, Outcome};
 use serde_json::{Value, json};
 
 use crate::Usage;
-use crate::support::target::Target;
+use crate::support::target::{Request, Target};
 use crate::support::{Agent, BUSYBOX, Cell, Containerd, FakeCri, NODE};
 
 const SOON: Duration = Duration::from_secs(300);
@@ -27,13 +27,20 @@ const SPAN: Duration = Duration::from_secs(30);
 /// Containers in one pod.
 const CROWD: usize = 50;
 const PERIOD: Duration = Duration::from_secs(1);
+/// Servers. To one alone the ports of the connections of a minute would not be enough, and looking for
+/// a free one would be all that is measured; pods have an address each.
+const TARGETS: usize = 16;
 
-pub fn run(count: usize) {
-    for kind in ["http", "tcp", "exec"] {
+/// `only`: one of the four, by name.
+pub fn run(count: usize, only: Option<&str>) {
+    let wanted = |what: &str| only.is_none_or(|only| only == what);
+    for kind in ["http", "tcp", "exec"].into_iter().filter(|kind| wanted(kind)) {
         Bench::on_fake().measure(kind, count, CROWD);
     }
-    println!("on containerd, a pod for each container:");
-    Bench::on_containerd().measure("http", (count / 5).clamp(1, 100), 1);
+    if wanted("containerd") {
+        println!("on containerd, a pod for each container:");
+        Bench::on_containerd().measure("http", (count / 5).clamp(1, 100), 1);
+    }
 }
 
 enum Runtime {
@@ -46,21 +53,25 @@ struct Bench {
     runtime: Runtime,
     cell: Arc<Cell>,
     socket: PathBuf,
-    target: Target,
+    targets: Vec<Target>,
+}
+
+fn targets(cell: &Cell) -> Vec<Target> {
+    (0..TARGETS).map(|_| Target::in_cell(cell)).collect()
 }
 
 impl Bench {
     fn on_fake() -> Bench {
         let (cri, cell) = (FakeCri::start(), Arc::new(Cell::start()));
         let (agent, socket) = (Agent::in_cell(&cell, cri.socket()), cri.socket().to_owned());
-        Bench { agent, socket, target: Target::in_cell(&cell), cell, runtime: Runtime::Fake(cri) }
+        Bench { agent, socket, targets: targets(&cell), cell, runtime: Runtime::Fake(cri) }
     }
 
     fn on_containerd() -> Bench {
         let containerd = Containerd::start();
         let (agent, cell) = (Agent::on_containerd(&containerd), containerd.cell().clone());
-        let (target, socket) = (Target::in_cell(&cell), containerd.socket());
-        Bench { agent, socket, target, cell, runtime: Runtime::Real { _containerd: containerd } }
+        let (targets, socket) = (targets(&cell), containerd.socket());
+        Bench { agent, socket, targets, cell, runtime: Runtime::Real { _containerd: containerd } }
     }
 
     fn measure(mut self, kind: &str, count: usize, crowd: usize) {
@@ -71,7 +82,7 @@ impl Bench {
         self.write(count, crowd, |i| Some(self.probe(kind, i)));
         // All ticks have had their turn by then.
         std::thread::sleep(Duration::from_secs(5));
-        self.target.take();
+        self.requests();
         let (begin, mut threads, mut lanes) = (Instant::now(), 0, 0);
         let busy = self.cpu_of_agent(&mut |pid| {
             let names = names_of_threads(pid);
@@ -83,7 +94,9 @@ impl Bench {
         self.agent.stop();
         let bare = self.bare(kind, count);
 
-        println!("{count} containers with a probe each second, {kind}:");
+        let load = fs::read_to_string("/proc/loadavg").expect("the load");
+        let load = load.split(' ').next().unwrap_or_default();
+        println!("{count} containers with a probe each second, {kind} (load {load}):");
         match late {
             Some((attempts, late)) => {
                 let at = |percent: usize| late[(late.len() - 1) * percent / 100].as_secs_f64() * 1000.0;
@@ -105,8 +118,13 @@ impl Bench {
         println!("  to the bare   {:.2} in all, {:.2} for the probes", busy / bare, (busy - idle) / bare);
     }
 
+    /// What has been asked since the last time.
+    fn requests(&self) -> Vec<Request> {
+        self.targets.iter().flat_map(Target::take).collect()
+    }
+
     fn probe(&self, kind: &str, i: usize) -> Value {
-        let mut probe = action(kind, self.target.address, i);
+        let mut probe = action(kind, self.targets[i % TARGETS].address, i);
         probe["periodSeconds"] = 1.into();
         probe["timeoutSeconds"] = 5.into();
         probe
@@ -160,7 +178,7 @@ impl Bench {
         let mut arrivals = BTreeMap::<String, Vec<Instant>>::new();
         match (kind, &self.runtime) {
             ("http", _) => {
-                for request in self.target.take() {
+                for request in self.requests() {
                     arrivals.entry(request.path).or_default().push(request.at);
                 }
             }
@@ -194,7 +212,8 @@ impl Bench {
         let program = std::env::current_exe().expect("it has a path");
         let mut command = self.cell.command(program.to_str().expect("a plain path"));
         let socket = self.socket.to_str().expect("a plain path");
-        command.args(["bare-probes", kind, &self.target.address.to_string(), socket, &id, &count.to_string()]);
+        let addresses: Vec<_> = self.targets.iter().map(|target| target.address.to_string()).collect();
+        command.args(["bare-probes", kind, &addresses.join(","), socket, &id, &count.to_string()]);
         let mut process = self.cell.spawn("the bare probes", {
             command.stdin(Stdio::null());
             command
@@ -226,18 +245,19 @@ fn action(kind: &str, address: SocketAddr, i: usize) -> Value {
 
 /// Makes so many probes a second, one after the other, and nothing else; for ever.
 pub fn bare(args: &[String]) {
-    let [kind, address, socket, id, count] = args else { panic!("arguments {args:?}") };
-    let address: SocketAddr = address.parse().expect("an address");
+    let [kind, addresses, socket, id, count] = args else { panic!("arguments {args:?}") };
+    let addresses: Vec<SocketAddr> = addresses.split(',').map(|a| a.parse().expect("an address")).collect();
     let count: usize = count.parse().expect("a number");
     let socket = PathBuf::from(socket);
     let means = Means::new(Arc::new(Client::new(&socket, &socket, Duration::from_secs(120))));
     let handlers: Vec<_> = (0..count)
         .map(|i| {
+            let address = addresses[i % addresses.len()];
             let probe: core::Probe = serde_json::from_value(action(kind, address, i)).expect("a probe");
             Handler::of(&probe, &core::Container::default())
         })
         .collect();
-    let (id, ip): (_, IpAddr) = (ContainerId::new(id.as_str()), address.ip());
+    let (id, ip) = (ContainerId::new(id.as_str()), addresses[0].ip());
     let (begin, step) = (Instant::now(), PERIOD / u32::try_from(count).expect("a small number"));
     for (i, handler) in (0..).zip(handlers.iter().cycle()) {
         std::thread::sleep((begin + step * i).saturating_duration_since(Instant::now()));
