@@ -150,6 +150,7 @@ fn two_hundred_that_hang_delay_no_other() {
         let before = state.let_go;
         changed.wait_while(&mut state, |state| state.let_go == before && !state.over);
         *state.lanes.entry(lane).or_default() -= 1;
+        changed.notify_all();
         Err(error(Code::DeadlineExceeded))
     }));
     let wait = |quick: usize, slow: usize| {
