@@ -102,7 +102,7 @@ impl Runtime {
             None => status,
         };
         if next == Next::Terminal && status::is_terminal(&status) {
-            self.keep_status(pod, memory, &status, before);
+            self.keep_status(pod, memory, &status);
         }
         Ok((next, Some(status)))
     }
