@@ -126,6 +126,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
         resolver: Arc::default(),
         images: images.images,
         crash_loop_max: config.crash_loop_max_backoff,
+        dead_containers: config.dead_containers,
         done: lane_done,
     });
 

@@ -82,6 +82,7 @@ pub struct Config {
     pub container_log: ContainerLog,
     /// Longest delay between two starts of a container.
     pub crash_loop_max_backoff: Duration,
+    pub dead_containers: DeadContainers,
     pub max_pods: u32,
     /// 0 means no limit.
     pub pods_per_core: u32,
@@ -169,6 +170,16 @@ pub struct CredentialProvider {
     /// A file, or a directory of files.
     pub config: PathBuf,
     pub bin_dir: PathBuf,
+}
+
+/// Which containers that have ended are kept, beside the newest of each name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeadContainers {
+    pub min_age: Duration,
+    /// Earlier instances of one container of one pod; `None` means no limit.
+    pub each: Option<usize>,
+    /// On the whole node; `None` means no limit.
+    pub total: Option<usize>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, Sender, bounded, never, select, tick};
 use parking_lot::Mutex;
 
-pub use cache::{Cache, Observed, ObservedContainer};
+pub use cache::{Cache, Dead, Observed, ObservedContainer};
 
 use crate::cri::{self, Code, Container, Cri, Sandbox, Version};
 use crate::pod::PodUid;

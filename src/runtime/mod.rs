@@ -34,6 +34,7 @@ pub use sync::{Next, Synced};
 pub use terminate::Target;
 
 use crate::cgroup;
+use crate::config::DeadContainers;
 use crate::cri::{self, Cri};
 use crate::image::Images;
 use crate::lane::Lane;
@@ -61,6 +62,7 @@ pub struct Runtime {
     pub images: Images,
     /// The longest wait between restarts of a container.
     pub crash_loop_max: Duration,
+    pub dead_containers: DeadContainers,
     /// Where lanes tell that work is done.
     pub done: Sender<Done>,
 }
