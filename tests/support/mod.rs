@@ -12,6 +12,7 @@ pub mod cell;
 pub mod containerd;
 pub mod cri;
 mod images;
+pub mod manifest;
 pub mod node;
 pub mod pods;
 pub mod process;
@@ -31,7 +32,8 @@ pub use agent::Agent;
 pub use cell::Cell;
 pub use containerd::Containerd;
 pub use cri::FakeCri;
-pub use images::{BUSYBOX, Images, PAUSE, images};
+pub use images::{BUSYBOX, Images, PAUSE, images, variant};
+pub use manifest::Manifest;
 pub use pods::Pods;
 pub use process::Process;
 
