@@ -2,8 +2,8 @@ use crossbeam::channel::unbounded;
 
 use super::*;
 use crate::cri::{
-    Auth, Condition, ContainerId, ContainerState, ContainerStatus, Error, Events, ExecOutput, Image, Notes, PodRef,
-    SandboxId, SandboxStatus, UnixNanos, api,
+    Auth, ContainerId, ContainerState, ContainerStatus, Error, Events, ExecOutput, Image, Notes, PodRef, SandboxId,
+    SandboxStatus, UnixNanos, api,
 };
 use crate::pod::PodName;
 
@@ -89,7 +89,7 @@ impl Cri for Script {
         Err(error("GetContainerEvents", Code::Unimplemented))
     }
 
-    fn status(&self) -> cri::Result<Vec<Condition>> {
+    fn status(&self) -> cri::Result<cri::Status> {
         unreachable!("the PLEG only looks")
     }
     fn run_pod_sandbox(&self, _: &api::PodSandboxConfig, _: &str) -> cri::Result<SandboxId> {
