@@ -23,8 +23,8 @@ use crate::pleg::{Cache, Health, Pleg};
 use crate::pod::Source;
 use crate::probe;
 use crate::runtime::logs::Rotation;
-use crate::runtime::request::ClusterDns;
-use crate::runtime::{self, HostFiles, Node, Paths, Runtime};
+use crate::runtime::request::{ClusterDns, IdsError};
+use crate::runtime::{self, HostFiles, Node, Paths, Runtime, UserNamespaces};
 use crate::server::{Api, http};
 use crate::source::file::{self, FileSource};
 use crate::source::mux::Channel;
@@ -51,6 +51,8 @@ pub enum Error {
     Listen { name: &'static str, address: SocketAddr, source: std::io::Error },
     #[error(transparent)]
     Cgroup(#[from] cgroup::Error),
+    #[error("userNamespaces.idsPerPod: {0}")]
+    UserNamespaces(#[from] IdsError),
     #[error("starting {what}: {source}")]
     Start { what: &'static str, source: std::io::Error },
     #[error("handling signals: {0}")]
@@ -104,6 +106,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
         health: health.clone(),
         node: node(config, &paths, &machine),
         host: HostFiles::new(config.dns.resolv_conf.clone()),
+        users: UserNamespaces::open(&paths, config.user_namespace_ids_per_pod)?,
         objects: objects.clone(),
         probes: probe::Manager::start(cri.clone(), probe_result).map_err(Error::start("the probes"))?,
         stops: Lane::new("stop", STOPS),

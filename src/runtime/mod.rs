@@ -18,6 +18,7 @@ pub mod request;
 mod start;
 mod sync;
 mod terminate;
+mod users;
 
 use std::sync::Arc;
 
@@ -31,6 +32,7 @@ pub use record::{Known, read_all as read_records};
 pub use request::Node;
 pub use sync::{Next, Synced};
 pub use terminate::Target;
+pub use users::UserNamespaces;
 
 use crate::cgroup;
 use crate::cri::{self, Cri};
@@ -47,6 +49,7 @@ pub struct Runtime {
     pub host: HostFiles,
     pub cgroups: Arc<cgroup::Manager>,
     pub policy: cgroup::Policy,
+    pub users: UserNamespaces,
     /// What pods refer to.
     pub objects: Arc<local::Store>,
     pub probes: probe::Manager,

@@ -175,6 +175,7 @@ impl Runtime {
         let volumes = volume::teardown(&directory);
         volumes.map_err(|source| Error::Start(format!("removing the volumes: {source}")))?;
         remove_tree(&directory).map_err(|e| Error::io("removing", &directory, e))?;
+        self.users.release(target.uid());
         let logs = self.node.paths.pod_logs(target.uid(), target.name());
         remove_tree(&logs).map_err(|e| Error::io("removing", &logs, e))?;
         // Look once more, so that the cache knows that it is gone.
