@@ -206,7 +206,7 @@ impl Runtime {
         }
     }
 
-    fn tell(&self, pod: &Pod, memory: &mut Memory, reason: &str, error: Option<&Error>) {
+    pub(super) fn tell(&self, pod: &Pod, memory: &mut Memory, reason: &str, error: Option<&Error>) {
         let message = error.map(ToString::to_string);
         if let Some(message) = message.as_ref().filter(|_| memory.told != message) {
             events::record(events::Kind::Warning, &pod.name, reason, message);
