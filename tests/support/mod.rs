@@ -9,6 +9,7 @@
 
 pub mod agent;
 pub mod cell;
+pub mod cgroups;
 pub mod containerd;
 pub mod cri;
 mod images;
@@ -30,6 +31,7 @@ use grpcio::{CallOption, ChannelBuilder, Client, EnvBuilder, Environment, RpcSta
 
 pub use agent::Agent;
 pub use cell::Cell;
+pub use cgroups::Cgroup;
 pub use containerd::Containerd;
 pub use cri::FakeCri;
 pub use images::{BUSYBOX, Images, PAUSE, images, variant};
