@@ -75,8 +75,7 @@ fn a_change_comes_to_volumes_as_a_whole() {
         });
         assert!(start.elapsed() < Duration::from_secs(30), "it took {:?}", start.elapsed());
     }
-    let rest =
-        "cat /part; echo; tr '\\0' '\\n' </proc/1/environ | grep ^A=; ls -A /map | wc -l; cat /tmp/torn 2>/dev/null; true";
+    let rest = "cat /part; echo; tr '\\0' '\\n' </proc/1/environ | grep ^A=; ls -A /map | wc -l; cat /tmp/torn 2>/dev/null; true";
     assert_eq!(node.exec(&web, "main", rest).expect("runs"), "0\nA=0\n4", "..data, what it points to, a and b");
     let seen = node.exec(&web, "main", "sort -n -c /tmp/seen && tail -n 1 /tmp/seen").expect("in order");
     assert_eq!(seen, "20");
