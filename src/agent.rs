@@ -107,6 +107,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let tiers =
         Tiers { cgroups: cgroups.clone(), all_pods: Values::of_all_pods(&held, &policy), policy: policy.clone() };
     tiers.ensure(&Totals::default());
+    enforce_reserves(config, &cgroups)?;
     let (probe_result, probes) = bounded(CHANNEL);
     let runtime = Arc::new(Runtime {
         cgroups: cgroups.clone(),
@@ -178,6 +179,25 @@ pub fn run(config: &Config) -> Result<(), Error> {
         Inputs { updates, objects: changed_objects, pleg: events, probes, lanes, reports, surveys, stop: stopped };
     log::info!("cleat {} runs as node {}", env!("CARGO_PKG_VERSION"), config.node_name);
     sync_loop::run(&mut handler, &inputs, &heartbeat);
+    Ok(())
+}
+
+/// Holds the cgroups of what isn't a pod to what is reserved for it, where that is asked for
+/// (pkg/kubelet/cm/node_container_manager_linux.go).
+fn enforce_reserves(config: &Config, cgroups: &cgroup::Manager) -> Result<(), cgroup::Error> {
+    for item in &config.enforce_node_allocatable {
+        let (of, compressible) = match item.strip_suffix("-compressible") {
+            Some(of) => (of, true),
+            None => (item.as_str(), false),
+        };
+        let (cgroup, reserved) = match of {
+            "kube-reserved" => (&config.cgroup.kube_reserved, &config.kube_reserved),
+            "system-reserved" => (&config.cgroup.system_reserved, &config.system_reserved),
+            _ => continue,
+        };
+        cgroups.enforce(cgroup, &Values::of_reserve(reserved, compressible))?;
+        log::info!("cgroup {cgroup} is held to what is reserved for it ({item})");
+    }
     Ok(())
 }
 

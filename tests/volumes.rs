@@ -10,7 +10,7 @@ use cleat::cri::proto::runtime::RuntimeHandlerFeatures;
 use serde_json::Value;
 use support::manifest::Manifest;
 use support::node::{Node, SOON, entries};
-use support::{Agent, FakeCri, eventually};
+use support::{Agent, FakeCri, HugePages, eventually};
 
 fn object(kind: &str, name: &str, rest: &str) -> String {
     format!("apiVersion: v1\nkind: {kind}\nmetadata: {{name: {name}}}\n{rest}\n")
@@ -507,25 +507,4 @@ fn huge_pages() {
     assert_eq!(node.output("pages"), "hugetlbfs /h hugetlbfs\nhugetlbfs /named hugetlbfs\n2");
     node.remove("pages");
     node.nothing_left();
-}
-
-/// Sets pages of 2 MiB aside, and gives them back.
-struct HugePages(String);
-
-const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
-
-impl HugePages {
-    fn at_least(count: u64) -> HugePages {
-        let before = fs::read_to_string(HUGE_PAGES).expect("the kernel has pages of 2 MiB");
-        if before.trim().parse::<u64>().expect("a number") < count {
-            fs::write(HUGE_PAGES, count.to_string()).expect("sets pages aside");
-        }
-        HugePages(before)
-    }
-}
-
-impl Drop for HugePages {
-    fn drop(&mut self) {
-        let _ = fs::write(HUGE_PAGES, &self.0);
-    }
 }

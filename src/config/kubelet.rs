@@ -31,14 +31,19 @@ pub const SERVED: &[&str] = &[
     "cpuCFSQuota",
     "cpuCFSQuotaPeriod",
     "enforceNodeAllocatable",
+    "failCgroupV1",
     "fileCheckFrequency",
     "healthzBindAddress",
     "healthzPort",
     "imageServiceEndpoint",
     "kubeReserved",
+    "kubeReservedCgroup",
     "logging.verbosity",
     "maxParallelImagePulls",
     "maxPods",
+    "memoryReservationPolicy",
+    "memorySwap",
+    "memoryThrottlingFactor",
     "podLogsDir",
     "podPidsLimit",
     "podsPerCore",
@@ -48,9 +53,12 @@ pub const SERVED: &[&str] = &[
     "runtimeRequestTimeout",
     "seccompDefault",
     "serializeImagePulls",
+    "singleProcessOOMKill",
     "staticPodPath",
     "syncFrequency",
     "systemReserved",
+    "systemReservedCgroup",
+    "userNamespaces",
     "--config",
     "--config-dir",
     "--hostname-override",
@@ -60,6 +68,9 @@ pub const SERVED: &[&str] = &[
     "--v",
     "--workers",
 ];
+
+/// The feature gates that turn something on or off here.
+pub const SERVED_GATES: &[&str] = &["MemoryQoS"];
 
 pub type Strings = BTreeMap<String, String>;
 

@@ -6,14 +6,14 @@
 
 mod container;
 mod dns;
-mod env_file;
+pub mod env_file;
 mod environment;
 mod hostname;
 mod hosts;
 mod labels;
 mod mounts;
 mod namespaces;
-mod resolv_conf;
+pub mod resolv_conf;
 mod sandbox;
 mod security;
 mod services;
