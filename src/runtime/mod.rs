@@ -37,6 +37,7 @@ pub use users::UserNamespaces;
 
 use crate::cgroup;
 use crate::cri::{self, Cri};
+use crate::image::Images;
 use crate::lane::Lane;
 use crate::local;
 use crate::pleg::{Cache, Health};
@@ -60,8 +61,7 @@ pub struct Runtime {
     pub hooks: Lane,
     /// Names of hosts, for hooks.
     pub resolver: Arc<probe::Resolver>,
-    /// Pulls of images.
-    pub pulls: Lane,
+    pub images: Images,
     /// Where lanes tell that work is done.
     pub done: Sender<Done>,
 }
