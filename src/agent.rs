@@ -267,6 +267,7 @@ fn for_admission(config: &Config, machine: &Capacity) -> Result<admission::Node,
         taints: config.node.taints.clone(),
         allocatable: machine.allocatable(config),
         sysctls: Allowlist::new(node::kernel(), &config.allowed_unsafe_sysctls)?,
+        // Until the runtime has told.
         strict_supplemental_groups: false,
     })
 }

@@ -220,6 +220,22 @@ fn by_configuration() {
     assert_eq!(outputs(&node, "job", ["main", "free", "privileged"]), want);
 }
 
+/// `supplementalGroupsPolicy: Strict` is for runtimes that have it.
+#[test]
+fn strict_groups() {
+    let cri = FakeCri::start();
+    cri.edit(|model| model.features.supplemental_groups_policy = true);
+    let mut agent = Agent::on_host(&cri);
+    agent.start();
+    let context = "securityContext: {supplementalGroups: [4004], supplementalGroupsPolicy: Strict}";
+    agent.write_manifest("a.yaml", &Manifest::pod("a").spec(context).main("", "").to_string());
+    agent.wait_pod("a", SOON, |pod| pod["status"]["phase"] == "Running");
+    let config = cri.look(|model| model.container("a-edge-1").expect("is there").config.clone());
+    let context = &config.linux.security_context;
+    assert_eq!(context.supplemental_groups_policy.value(), 1, "{context:?}");
+    assert_eq!(context.supplemental_groups, [4004]);
+}
+
 /// `hostUsers: false`: refused where the runtime has no user namespaces; else each pod has a range of
 /// IDs of its own, the same one after a restart of the agent.
 #[test]
