@@ -126,7 +126,7 @@ fn long_texts_are_not_copied_without_end() {
     let deep = format!("{}{long}{}", "&a [".repeat(9), "]".repeat(9));
     assert!(problem(&deep).message.contains("anchors and aliases"));
     // A key is text, too.
-    let keys = format!("a: &a {{? {long} : b}}\nb: [{}]\n", vec!["*a"; 8].join(","));
+    let keys = format!("a: &a {{? {long} : b}}\nb: [{}]\n", ["*a"; 8].join(","));
     assert!(problem(&keys).message.contains("anchors and aliases"));
 }
 
