@@ -129,6 +129,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
         hooks: Lane::new("hook", HOOKS),
         resolver: Arc::default(),
         images: images.images,
+        crash_loop_max: config.crash_loop_max_backoff,
         done: lane_done,
     });
 
@@ -179,7 +180,8 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let workers = Workers::new(config.sync_frequency);
     let admission = Admission::new(for_admission(config, &machine)?);
     let surveying = SurveyWork::new(paths, tiers, survey);
-    let mut handler = Handler::new((workers, pool), admission, cache, store, records, sources, surveying, images.care);
+    let mut handler =
+        Handler::new((workers, pool), admission, (cache, store), records, sources, surveying, images.care);
     let inputs =
         Inputs { updates, objects: changed_objects, pleg: events, probes, lanes, reports, surveys, stop: stopped };
     log::info!("cleat {} runs as node {}", env!("CARGO_PKG_VERSION"), config.node_name);

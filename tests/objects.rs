@@ -108,6 +108,9 @@ fn what_is_lost_or_broken_takes_nothing_from_pods() {
     node.add(&pod("third"));
     node.says(&node.runs("third"), "main", 0, "good");
     node.remove("map");
+    node.told(
+        "default/first-edge-1: FailedMount: MountVolume.SetUp failed for volume \"map\" : configmap \"map\" not found",
+    );
     node.add(&pod("fourth"));
     node.told("default/fourth-edge-1: MountVolume.SetUp failed for volume \"map\" : configmap \"map\" not found");
     assert_eq!(node.exec(&first, "main", "cat /map/a"), Ok("good".to_owned()));

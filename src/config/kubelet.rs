@@ -30,6 +30,7 @@ pub const SERVED: &[&str] = &[
     "containerRuntimeEndpoint",
     "cpuCFSQuota",
     "cpuCFSQuotaPeriod",
+    "crashLoopBackOff.maxContainerRestartPeriod",
     "enforceNodeAllocatable",
     "failCgroupV1",
     "fileCheckFrequency",

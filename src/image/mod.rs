@@ -7,7 +7,6 @@ mod archive;
 mod child;
 mod collect;
 mod credentials;
-mod delay;
 mod docker_config;
 #[cfg(test)]
 mod fake;

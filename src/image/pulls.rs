@@ -10,9 +10,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::delay::Delay;
 use super::pull::PullError;
 use super::queue::Lines;
+use crate::backoff::Backoff;
 use crate::cri::{Auth, api};
 use crate::pod::PodUid;
 
@@ -67,8 +67,8 @@ pub struct Took {
 #[derive(Debug)]
 enum State {
     Nothing,
-    Pulling { id: PullId, before: Option<Delay> },
-    Failed { error: PullError, delay: Delay, shown: Option<Instant> },
+    Pulling { id: PullId, before: Option<Backoff> },
+    Failed { error: PullError, delay: Backoff, shown: Option<Instant> },
 }
 
 #[derive(Debug)]
@@ -139,7 +139,7 @@ impl Pulls {
                 Standing::Pulling
             }
             State::Failed { error, delay, shown } => {
-                let Some(left) = delay.left(now) else { return Standing::MayBegin };
+                let Some(left) = delay.left_at(now) else { return Standing::MayBegin };
                 let shown = *shown.get_or_insert(now);
                 match (shown + SHOW_ERROR).checked_duration_since(now).filter(|left| !left.is_zero()) {
                     Some(show) => Standing::Failed(error.clone(), show.min(left)),
@@ -193,7 +193,7 @@ impl Pulls {
             Some(State::Failed { delay, .. }) => Some(*delay),
             _ => None,
         };
-        let state = State::Failed { error, delay: Delay::next(before, now), shown: None };
+        let state = State::Failed { error, delay: Backoff::again(before, now), shown: None };
         self.entries
             .entry(key.clone())
             .or_insert_with(|| Entry { state: State::Nothing, pulled: HashMap::new() })
@@ -222,7 +222,7 @@ impl Pulls {
                     entry.state = State::Nothing;
                 }
                 (Err(error), State::Pulling { before, .. }) => {
-                    let delay = Delay::next(*before, now);
+                    let delay = Backoff::again(*before, now);
                     entry.state = State::Failed { error: error.clone(), delay, shown: None };
                 }
                 // Another user of the same pod, for whom it is noted already.

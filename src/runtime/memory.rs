@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::backoff::Backoff;
 use super::kill::{HookState, Killing};
 use super::resize::Resizing;
+use crate::backoff::Backoff;
 use crate::cri::{ContainerId, SandboxId};
 use crate::pod::{Pod, PodUid};
 use crate::status::{PodFailure, Waiting};

@@ -3,7 +3,6 @@
 //!
 //! Knows nothing of where pods come from, nor of other pods.
 
-pub mod backoff;
 mod clean;
 mod hook;
 mod host;
@@ -22,6 +21,7 @@ mod terminate;
 mod users;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam::channel::Sender;
 
@@ -62,6 +62,8 @@ pub struct Runtime {
     /// Names of hosts, for hooks.
     pub resolver: Arc<probe::Resolver>,
     pub images: Images,
+    /// The longest wait between restarts of a container.
+    pub crash_loop_max: Duration,
     /// Where lanes tell that work is done.
     pub done: Sender<Done>,
 }

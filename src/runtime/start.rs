@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use protobuf::MessageField;
 
-use super::backoff::{self, Backoff};
 use super::host::Referred;
 use super::memory::{Failure, Memory, Op};
 use super::plan::Start;
@@ -18,6 +17,7 @@ use super::request::{self, ConfigError, EnvInput, Input, Source};
 use super::sync::Next;
 use super::terminate::Ending;
 use super::{Error, Runtime, hook, paths};
+use crate::backoff::Backoff;
 use crate::cgroup;
 use crate::cri::{Code, Container, ContainerId, ContainerState, Image, SandboxStatus, UnixNanos, api};
 use crate::disk;
@@ -130,7 +130,7 @@ impl Runtime {
         let images = Images { own: &image, of_volumes: &volume_images };
         let id = self.create(ground, memory, spec, &images, restart_count)?;
         if let Some(failed) = failed {
-            memory.restarts.insert(key, Backoff::next(backoff, failed, now, backoff::MAX));
+            memory.restarts.insert(key, Backoff::next(backoff, failed, now, self.crash_loop_max));
         }
         self.run(ground, memory, spec, &id, restart_count)?;
         Ok(Outcome::Started)

@@ -127,8 +127,7 @@ impl Handler {
     pub fn new(
         (workers, pool): (Workers, Pool),
         admission: Admission,
-        cache: Arc<Cache>,
-        store: Arc<Store>,
+        (cache, store): (Arc<Cache>, Arc<Store>),
         records: Vec<Known>,
         sources: HashSet<Source>,
         surveys: SurveyWork,

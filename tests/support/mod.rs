@@ -18,6 +18,7 @@ pub mod manifest;
 pub mod node;
 pub mod pods;
 pub mod process;
+pub mod registry;
 
 use std::future::Future;
 use std::path::Path;
@@ -36,10 +37,11 @@ pub use cgroups::Cgroup;
 pub use containerd::Containerd;
 pub use cri::FakeCri;
 pub use huge_pages::HugePages;
-pub use images::{BUSYBOX, Images, PAUSE, images, variant};
+pub use images::{BUSYBOX, Images, PAUSE, archive, images, variant};
 pub use manifest::Manifest;
 pub use pods::Pods;
 pub use process::Process;
+pub use registry::Registry;
 
 /// The name of the node that the agent manages, in a cell and on the host.
 pub const NODE: &str = "edge-1";

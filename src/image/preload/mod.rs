@@ -20,8 +20,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::Wake;
 use super::archive::{self, Held};
-use super::delay::Delay;
 use super::name::Name;
+use crate::backoff::Backoff;
 use crate::cri::Cri;
 use crate::lane::Lane;
 use crate::pod::PodUid;
@@ -105,7 +105,7 @@ enum Status {
     Imported,
     Failed {
         message: String,
-        delay: Delay,
+        delay: Backoff,
     },
     /// There is nothing to be had from it, until it is another file.
     Unusable,
@@ -159,7 +159,7 @@ impl Preload {
         for (file, archive) in state.archives.iter().filter(|(_, archive)| archive.holds(&name)) {
             match &archive.status {
                 Status::Importing => return Found::Coming,
-                Status::Failed { message, delay } if delay.left(now).is_some() => failed = Some(message.clone()),
+                Status::Failed { message, delay } if delay.left_at(now).is_some() => failed = Some(message.clone()),
                 // It was there, and is gone.
                 Status::Imported | Status::Failed { .. } | Status::Pending => again = Some(file.clone()),
                 Status::Unusable => {}
@@ -285,7 +285,7 @@ impl Preload {
         }
     }
 
-    fn import(&self, file: &str, archive: &Archive, before: Option<Delay>) {
+    fn import(&self, file: &str, archive: &Archive, before: Option<Backoff>) {
         let mut ended = ImportEnded { preload: self, file, stamp: archive.stamp, before, result: None };
         let path = self.0.settings.directory.join(file);
         let started = Instant::now();
@@ -349,7 +349,7 @@ struct ImportEnded<'p> {
     preload: &'p Preload,
     file: &'p str,
     stamp: Stamp,
-    before: Option<Delay>,
+    before: Option<Backoff>,
     /// `None` when there was a panic.
     result: Option<Result<(), import::Error>>,
 }
@@ -369,7 +369,7 @@ impl Drop for ImportEnded<'_> {
             Err(_) if unreachable => Status::Pending,
             Err(e) => Status::Failed {
                 message: format!("{path}, which holds it, can't be imported: {e}"),
-                delay: Delay::next(self.before, Instant::now()),
+                delay: Backoff::again(self.before, Instant::now()),
             },
         };
         let waiting = {
