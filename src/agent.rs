@@ -35,7 +35,7 @@ use crate::server::{Api, http};
 use crate::source::file::{self, FileSource};
 use crate::source::mux::Channel;
 use crate::status::Store;
-use crate::sync_loop::{self, Admission, Handler, Heartbeat, ImageCare, Inputs, SurveyWork, Tiers};
+use crate::sync_loop::{self, Admission, Handler, Heartbeat, ImageCare, Inputs, Shown, SurveyWork, Tiers};
 use crate::worker::{Pool, Workers};
 
 /// Stops at the same time; each waits for a container's end, which is cheap.
@@ -180,8 +180,9 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let workers = Workers::new(config.sync_frequency);
     let admission = Admission::new(for_admission(config, &machine)?);
     let surveying = SurveyWork::new(paths, tiers, survey);
-    let mut handler =
-        Handler::new((workers, pool), admission, (cache, store), records, sources, surveying, images.care);
+    let shown = Shown { store, probes: runtime.probes.clone() };
+    let cares = (surveying, images.care);
+    let mut handler = Handler::new((workers, pool), admission, cache, shown, records, sources, cares);
     let inputs =
         Inputs { updates, objects: changed_objects, pleg: events, probes, lanes, reports, surveys, stop: stopped };
     log::info!("cleat {} runs as node {}", env!("CARGO_PKG_VERSION"), config.node_name);

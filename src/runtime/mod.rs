@@ -29,7 +29,7 @@ pub use clean::{Left, survey};
 pub use host::HostFiles;
 pub use memory::{Done, Memory, Op};
 pub use paths::Paths;
-pub use record::{Known, read_all as read_records};
+pub use record::{Kept, Known, read_all as read_records};
 pub use request::Node;
 pub use sync::{Next, Synced};
 pub use terminate::Target;

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::kill::Victim;
 use super::memory::Memory;
 use super::plan::{self, Kill, Plan, Why};
-use super::start::Ground;
+use super::start::{Ground, restarts_at_once};
 use super::terminate::{Stopped, Target};
 use super::{Error, Runtime, paths, record};
 use crate::cgroup::Values;
@@ -124,7 +124,7 @@ impl Runtime {
         let next = match next {
             // It is looked at again at once, and may well be another by then.
             Next::Again => next,
-            _ => next.and(self.keep_status(pod, memory, &status, before)),
+            _ => next.and(self.keep_status(pod, memory, &status)),
         };
         Ok(Synced { next, status, error })
     }
@@ -152,14 +152,8 @@ impl Runtime {
     }
 
     /// Keeps the status on disk; a disk that is full costs the pod nothing but that.
-    pub(super) fn keep_status(
-        &self,
-        pod: &Pod,
-        memory: &mut Memory,
-        status: &core::PodStatus,
-        before: Option<&core::PodStatus>,
-    ) -> Next {
-        match record::keep_status(&self.node.paths, &pod.uid, &mut memory.kept, status, before, Instant::now()) {
+    pub(super) fn keep_status(&self, pod: &Pod, memory: &mut Memory, status: &core::PodStatus) -> Next {
+        match record::keep_status(&self.node.paths, &pod.uid, &mut memory.kept, status, Instant::now()) {
             Ok(again) => again.map_or(Next::Rest, Next::After),
             Err(e) => {
                 self.tell(pod, memory, "FailedToKeepStatus", Some(&e));
@@ -363,6 +357,9 @@ impl Runtime {
                 events::record(events::Kind::Normal, &pod.name, "Killing", &message);
                 if kill.restart {
                     memory.killed_to_restart.insert(kill.id.clone());
+                    if restarts_at_once(observed, memory, spec, now) {
+                        memory.restarted_at_once.insert(kill.id.clone());
+                    }
                 }
             } else if hook_failed && !begun {
                 let message = format!("Container {}: FailedPostStartHook", container.name);
@@ -456,6 +453,7 @@ fn forget(memory: &mut Memory, observed: &Observed) {
     }
     let containers: HashSet<_> = observed.containers.iter().map(|c| &c.status.container.id).collect();
     memory.killed_to_restart.retain(|id| containers.contains(id));
+    memory.restarted_at_once.retain(|id| containers.contains(id));
     memory.started.retain(|id, _| containers.contains(id));
     let alive: HashSet<_> =
         observed.containers.iter().filter(|c| c.is_alive()).map(|c| &c.status.container.id).collect();

@@ -105,7 +105,7 @@ impl Runtime {
         };
         if next == Next::Terminal {
             if status::is_terminal(&status) {
-                self.keep_status(pod, memory, &status, before);
+                self.keep_status(pod, memory, &status);
             }
             // At once, also when the pod is still wanted: what it held is needed by others.
             if let Err(e) = self.free(&pod.uid) {

@@ -331,7 +331,7 @@ impl Drop for Containerd {
 }
 
 /// Runs `curl`, given as a command, on one URL: status and body, or why there is no answer.
-pub(super) fn curl(mut command: Command, url: &str) -> Result<(u16, String), String> {
+fn curl(mut command: Command, url: &str) -> Result<(u16, String), String> {
     command.args([
         "--noproxy",
         "*",

@@ -19,6 +19,7 @@ pub mod node;
 pub mod pods;
 pub mod process;
 pub mod registry;
+pub mod target;
 
 use std::future::Future;
 use std::path::Path;

@@ -138,6 +138,15 @@ pub(super) struct OnTerm {
     pub code: i32,
 }
 
+/// What commands in containers come to: `code` after `takes`, having said `output`.
+#[derive(Debug, Clone)]
+pub(super) struct OnExec {
+    pub who: String,
+    pub takes: Duration,
+    pub code: i32,
+    pub output: String,
+}
+
 /// All that the fake runtime has, by id, and all calls that it got. `who` as in [`Subject::is`].
 #[derive(Debug, Default)]
 pub struct Model {
@@ -152,6 +161,7 @@ pub struct Model {
     pub handlers: BTreeMap<String, RuntimeHandlerFeatures>,
     pub features: RuntimeFeatures,
     pub(super) on_term: Vec<OnTerm>,
+    pub(super) on_exec: Vec<OnExec>,
     pub(super) events: Vec<ContainerEventResponse>,
     /// Names of sandboxes and containers that are taken, with the id that has them.
     pub(super) names: BTreeMap<String, String>,
@@ -303,6 +313,12 @@ impl Model {
         let subject = container.subject();
         let rule = self.on_term.iter().rfind(|rule| subject.is(&rule.who));
         rule.map_or((Duration::ZERO, 0), |rule| (rule.takes, rule.code))
+    }
+
+    /// What a command in the container comes to. Unless told otherwise it ends at once, with 0.
+    pub(super) fn on_exec(&self, container: &Container) -> Option<&OnExec> {
+        let subject = container.subject();
+        self.on_exec.iter().rfind(|rule| subject.is(&rule.who))
     }
 }
 
