@@ -206,7 +206,7 @@ pub enum HairpinMode {
     None,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Cgroup {
     /// Empty, or a path that begins with a slash.
     pub root: String,
@@ -217,6 +217,13 @@ pub struct Cgroup {
     pub cpu_cfs_quota_period: Duration,
     /// `None` means the default of the cgroup version.
     pub single_process_oom_kill: Option<bool>,
+    /// Where between request and limit the memory of a container is throttled: more than 0, at most 1.
+    pub memory_throttling_factor: f64,
+    /// Whether the memory that pods ask for is protected (`memoryReservationPolicy: TieredReservation`).
+    pub memory_reservation: bool,
+    /// What the reserves are for, where they are to be enforced; empty when not given.
+    pub kube_reserved: String,
+    pub system_reserved: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,6 +18,7 @@ mod resize;
 mod start;
 mod sync;
 mod terminate;
+mod users;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +33,7 @@ pub use record::{Kept, Known, read_all as read_records};
 pub use request::Node;
 pub use sync::{Next, Synced};
 pub use terminate::Target;
+pub use users::UserNamespaces;
 
 use crate::cgroup;
 use crate::config::DeadContainers;
@@ -50,6 +52,7 @@ pub struct Runtime {
     pub host: HostFiles,
     pub cgroups: Arc<cgroup::Manager>,
     pub policy: cgroup::Policy,
+    pub users: UserNamespaces,
     /// What pods refer to.
     pub objects: Arc<local::Store>,
     pub probes: probe::Manager,

@@ -241,7 +241,7 @@ impl Runtime {
         (restart_count, attempt): (i32, u32),
     ) -> Result<api::ContainerConfig, Error> {
         let resolv_conf = self.host.resolv_conf()?;
-        let context = &self.context(ground.pod, resolv_conf.as_deref());
+        let context = &self.context(ground.pod, resolv_conf.as_deref())?;
         let pod_ips = &ground.sandbox.ips;
         let objects = self.objects.get();
         let lookup = &Referred { objects: &objects, pod: ground.pod, volumes: ground.volumes };

@@ -114,8 +114,10 @@ impl Runtime {
             Ok((next, error)) => (next.and(deadline), error),
             Err(e) => (Next::Rest, Some(e)),
         };
-        if let Some(Error::Volume { .. }) = &error {
-            self.tell(pod, memory, "FailedMount", error.as_ref());
+        match &error {
+            Some(Error::Volume { .. }) => self.tell(pod, memory, "FailedMount", error.as_ref()),
+            Some(Error::Config(_)) => self.tell(pod, memory, "FailedCreatePodSandBox", error.as_ref()),
+            _ => {}
         }
         self.clean(pod, memory, &observed);
         let status = self.status(pod, memory, &observed, Some(&status));
@@ -172,9 +174,11 @@ impl Runtime {
                     Stopped::All => {}
                     waits => return Ok((waits.wait(), None)),
                 }
+                // What the pod's class adds to it must be known before anything is made for it.
+                let handler = self.handler(pod)?;
                 self.forget_resize(pod, memory)?;
                 let volumes = self.prepare(pod, memory)?;
-                let sandbox = &self.create_sandbox(pod, memory, attempt)?;
+                let sandbox = &self.create_sandbox(pod, memory, attempt, &handler)?;
                 Ok(self.start_all(&Ground { pod, observed, sandbox, volumes: &volumes }, memory, &start))
             }
             Plan::Keep { sandbox, mut kill, start } => {
@@ -200,7 +204,7 @@ impl Runtime {
         }
     }
 
-    fn tell(&self, pod: &Pod, memory: &mut Memory, reason: &str, error: Option<&Error>) {
+    pub(super) fn tell(&self, pod: &Pod, memory: &mut Memory, reason: &str, error: Option<&Error>) {
         let message = error.map(ToString::to_string);
         if let Some(message) = message.as_ref().filter(|_| memory.told != message) {
             events::record(events::Kind::Warning, &pod.name, reason, message);
@@ -289,16 +293,18 @@ impl Runtime {
         running.collect()
     }
 
-    fn create_sandbox(&self, pod: &Pod, memory: &mut Memory, attempt: u32) -> Result<SandboxStatus, Error> {
+    fn create_sandbox(
+        &self,
+        pod: &Pod,
+        memory: &mut Memory,
+        attempt: u32,
+        handler: &str,
+    ) -> Result<SandboxStatus, Error> {
         let attempt = attempt + memory.reserved.get("").copied().unwrap_or(0);
-        let made = self.sandbox_config(pod, attempt);
-        let (config, told) = made.inspect_err(|e| {
-            let message = format!("Failed to create pod sandbox: {e}");
-            events::record(events::Kind::Warning, &pod.name, "FailedCreatePodSandBox", &message);
-        })?;
+        let (config, told) = self.sandbox_config(pod, attempt)?;
         told.iter().for_each(|event| event.record(pod));
         memory.acted = Some(Instant::now());
-        let result = self.cri.run_pod_sandbox(&config, "");
+        let result = self.cri.run_pod_sandbox(&config, handler);
         memory.acted = Some(Instant::now());
         let id: SandboxId = match result {
             Ok(id) => id,

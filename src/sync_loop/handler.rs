@@ -339,8 +339,11 @@ impl SyncHandler for Handler {
     fn pleg(&mut self, event: pleg::Event, now: Instant) {
         match event {
             pleg::Event::Pod { uid, at } => self.workers.touch(&uid, Some(at)),
-            pleg::Event::Reachable if self.reached => self.workers.retry_failed(),
-            pleg::Event::Reachable => {
+            pleg::Event::Reachable { strict_groups } => {
+                self.admission.set_strict_groups(strict_groups);
+                if self.reached {
+                    return self.workers.retry_failed();
+                }
                 self.reached = true;
                 self.admit_early(now);
                 self.cleanups(now);

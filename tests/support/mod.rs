@@ -9,9 +9,12 @@
 
 pub mod agent;
 pub mod cell;
+pub mod cgroups;
 pub mod containerd;
 pub mod cri;
+pub mod huge_pages;
 mod images;
+pub mod manifest;
 pub mod node;
 pub mod pods;
 pub mod process;
@@ -31,9 +34,12 @@ use grpcio::{CallOption, ChannelBuilder, Client, EnvBuilder, Environment, RpcSta
 
 pub use agent::Agent;
 pub use cell::Cell;
+pub use cgroups::Cgroup;
 pub use containerd::Containerd;
 pub use cri::FakeCri;
-pub use images::{BUSYBOX, Images, PAUSE, archive, images};
+pub use huge_pages::HugePages;
+pub use images::{BUSYBOX, Images, PAUSE, archive, images, variant};
+pub use manifest::Manifest;
 pub use pods::Pods;
 pub use process::Process;
 pub use registry::Registry;

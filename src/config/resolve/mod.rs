@@ -14,7 +14,7 @@ use super::duration::GoDuration;
 use super::fault::{Fault, Origin};
 use super::file::{self, Layer};
 use super::flags::Flags;
-use super::kubelet::{KubeletConfiguration, SERVED, Strings};
+use super::kubelet::{KubeletConfiguration, SERVED, SERVED_GATES, Strings};
 use super::{
     Cgroup, CgroupDriver, Config, ContainerLog, CredentialProvider, DeadContainers, Dns, Error, HairpinMode, Image,
     Loaded, MemorySwap, Rate, StaticPodUrl, eviction, validate,
@@ -83,6 +83,9 @@ fn unserved(k: &KubeletConfiguration) -> serde_json::Value {
         if let Some(slot) = value.pointer_mut(&format!("/{}", field.replace('.', "/"))) {
             slot.take();
         }
+    }
+    if let Some(gates) = value["featureGates"].as_object_mut() {
+        gates.retain(|gate, _| !SERVED_GATES.contains(&gate.as_str()));
     }
     value
 }
@@ -339,6 +342,10 @@ fn cgroup(k: &KubeletConfiguration, check: &mut Check) -> Cgroup {
             .std()
             .unwrap_or_default(),
         single_process_oom_kill: k.single_process_oom_kill,
+        memory_throttling_factor: k.memory_throttling_factor,
+        memory_reservation: k.memory_reservation_policy == "TieredReservation",
+        kube_reserved: k.kube_reserved_cgroup.clone(),
+        system_reserved: k.system_reserved_cgroup.clone(),
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cleat::cri::proto::runtime::{
     ContainerConfig, ContainerEventResponse, ContainerEventType, Image, PodSandboxConfig, PodSandboxStatus,
+    RuntimeFeatures, RuntimeHandlerFeatures,
 };
 use grpcio::RpcStatusCode;
 
@@ -56,6 +57,7 @@ pub struct Call {
 pub struct Sandbox {
     pub id: String,
     pub config: PodSandboxConfig,
+    pub handler: String,
     pub ready: bool,
     /// Empty with the node's network, and after the sandbox was stopped.
     pub ip: String,
@@ -155,6 +157,9 @@ pub struct Model {
     pub calls: Vec<Call>,
     pub runtime_not_ready: Option<String>,
     pub network_not_ready: Option<String>,
+    /// Handlers by name, the default one's is empty, and what else it says that it can do.
+    pub handlers: BTreeMap<String, RuntimeHandlerFeatures>,
+    pub features: RuntimeFeatures,
     pub(super) on_term: Vec<OnTerm>,
     pub(super) on_exec: Vec<OnExec>,
     pub(super) events: Vec<ContainerEventResponse>,
