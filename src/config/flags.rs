@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 
 use lexopt::Arg;
 
+use super::duration::GoDuration;
 use super::flag_table::FLAGS;
 use super::flag_value::FlagValue;
 use super::kubelet::KubeletConfiguration;
@@ -106,6 +107,9 @@ pub struct OwnFlags {
     pub image_credential_provider_config: String,
     pub image_credential_provider_bin_dir: String,
     pub workers: Option<i64>,
+    pub max_dead: Option<i64>,
+    pub max_dead_each: Option<i64>,
+    pub min_dead_age: GoDuration,
 }
 
 /// A parsed command line.

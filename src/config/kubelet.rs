@@ -32,6 +32,7 @@ pub const SERVED: &[&str] = &[
     "cpuCFSQuotaPeriod",
     "crashLoopBackOff.maxContainerRestartPeriod",
     "enforceNodeAllocatable",
+    "failCgroupV1",
     "fileCheckFrequency",
     "healthzBindAddress",
     "healthzPort",
@@ -41,9 +42,13 @@ pub const SERVED: &[&str] = &[
     "imageMinimumGCAge",
     "imageServiceEndpoint",
     "kubeReserved",
+    "kubeReservedCgroup",
     "logging.verbosity",
     "maxParallelImagePulls",
     "maxPods",
+    "memoryReservationPolicy",
+    "memorySwap",
+    "memoryThrottlingFactor",
     "podLogsDir",
     "podPidsLimit",
     "podsPerCore",
@@ -55,21 +60,30 @@ pub const SERVED: &[&str] = &[
     "runtimeRequestTimeout",
     "seccompDefault",
     "serializeImagePulls",
+    "singleProcessOOMKill",
     "staticPodPath",
     "syncFrequency",
     "systemReserved",
+    "systemReservedCgroup",
+    "userNamespaces",
     "--config",
     "--config-dir",
     "--hostname-override",
     "--image-archive-dir",
     "--image-credential-provider-bin-dir",
     "--image-credential-provider-config",
+    "--maximum-dead-containers",
+    "--maximum-dead-containers-per-container",
+    "--minimum-container-ttl-duration",
     "--node-ip",
     "--node-labels",
     "--root-dir",
     "--v",
     "--workers",
 ];
+
+/// The feature gates that turn something on or off here.
+pub const SERVED_GATES: &[&str] = &["MemoryQoS"];
 
 pub type Strings = BTreeMap<String, String>;
 

@@ -96,7 +96,7 @@ fn carry_out(runtime: &Runtime, job: Job) -> Report {
         Kind::Remove(target) => (runtime.remove(&target, &mut memory).map(|()| Next::Terminal), None),
     };
     let next = next.map_err(|e| Failed { unreachable: e.is_unreachable(), message: e.to_string() });
-    Report { uid, ending, memory: Some(memory), next, status }
+    Report { uid, ending, memory: Some(memory), next, status: status.map(Arc::new) }
 }
 
 fn sync(

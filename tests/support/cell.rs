@@ -4,12 +4,15 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::{NODE, Process, eventually};
 
@@ -102,6 +105,21 @@ impl Cell {
     pub fn spawn(&self, name: &str, mut command: Command) -> Process {
         let child = command.spawn().unwrap_or_else(|e| panic!("start {name}: {e}"));
         Process::behind_nsenter(name, child)
+    }
+
+    /// Runs this with the cell's network. Sockets that it makes stay there, whoever uses them.
+    #[track_caller]
+    pub fn in_network<T: Send>(&self, make: impl FnOnce() -> T + Send) -> T {
+        let network = fs::File::open(format!("/proc/{}/ns/net", self.pid)).expect("open the cell's network");
+        let enter = || move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network));
+        // A thread that has entered has to end.
+        thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                enter().expect("enter the cell's network");
+                make()
+            });
+            thread.join().expect("it is made")
+        })
     }
 
     /// Runs a program in the cell to its end.
