@@ -7,12 +7,23 @@
  */
 #ifdef __cplusplus
 #include <linux/futex.h>
+#include <sys/time.h>
 #include <time.h>
 
 static inline int cleat_clock_gettime(clockid_t clock, struct timespec* now) {
   return clock_gettime(clock == CLOCK_REALTIME ? CLOCK_MONOTONIC : clock, now);
 }
 #define clock_gettime cleat_clock_gettime
+
+/* Abseil adds to it what a wait may last. */
+static inline int cleat_gettimeofday(struct timeval* now, void*) {
+  struct timespec monotonic;
+  int failed = clock_gettime(CLOCK_MONOTONIC, &monotonic);
+  now->tv_sec = monotonic.tv_sec;
+  now->tv_usec = monotonic.tv_nsec / 1000;
+  return failed;
+}
+#define gettimeofday cleat_gettimeofday
 
 /* Of a wait, which is until a point of the monotonic clock without it. */
 #undef FUTEX_CLOCK_REALTIME
