@@ -108,6 +108,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
         probes: probe::Manager::start(cri.clone(), probe_result).map_err(Error::start("the probes"))?,
         stops: Lane::new("stop", STOPS),
         hooks: Lane::new("hook", HOOKS),
+        resolver: Arc::default(),
         pulls: Lane::new("pull", config.image.max_parallel_pulls.unwrap_or(PULLS)),
         done: lane_done,
     });

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::http::{self, Get};
 use super::net::Resolver;
 use super::worker::Outcome;
-use super::{exec, grpc, tcp};
+use super::{USER_AGENT, exec, grpc, tcp};
 use crate::cri::{ContainerId, Cri};
 use crate::pod::{core, env};
 
@@ -37,6 +37,7 @@ pub enum Handler {
 
 impl Handler {
     pub fn of(probe: &core::Probe, container: &core::Container) -> Handler {
+        let ports = container.ports.as_deref().unwrap_or_default();
         let settled = |why: String| Handler::Settled(Outcome::Error(why));
         if let Some(exec) = &probe.exec {
             let words = exec.command.iter().flatten();
@@ -44,7 +45,7 @@ impl Handler {
             return command.map_or_else(|e| settled(format!("a word of the command: {e}")), Handler::Exec);
         }
         if let Some(action) = &probe.http_get {
-            return match port(&action.port, container).map(|port| Get::new(action, port)) {
+            return match port(&action.port, ports).map(|port| Get::new(action, port, USER_AGENT)) {
                 Ok(Ok(get)) => Handler::Http(get),
                 Ok(Err(why)) => Handler::Settled(Outcome::Failure(why)),
                 Err(why) => settled(why),
@@ -52,7 +53,7 @@ impl Handler {
         }
         if let Some(action) = &probe.tcp_socket {
             let host = action.host.clone().filter(|h| !h.is_empty());
-            return port(&action.port, container).map_or_else(settled, |port| Handler::Tcp { host, port });
+            return port(&action.port, ports).map_or_else(settled, |port| Handler::Tcp { host, port });
         }
         if let Some(action) = &probe.grpc {
             let service = action.service.clone().unwrap_or_default();
@@ -69,11 +70,15 @@ fn variable<'c>(container: &'c core::Container, name: &str) -> Option<&'c str> {
     Some(last.value.as_deref().unwrap_or_default())
 }
 
-fn port(port: &IntOrString, container: &core::Container) -> Result<u16, String> {
+/// The number of a port, which may be given by the name that the container has for it.
+///
+/// # Errors
+/// A text that says why there is none.
+pub fn port(port: &IntOrString, ports: &[core::ContainerPort]) -> Result<u16, String> {
     match port {
         IntOrString::Int(port) => number(*port),
         IntOrString::String(name) => {
-            let named = container.ports.iter().flatten().find(|p| p.name.as_deref() == Some(name));
+            let named = ports.iter().find(|p| p.name.as_deref() == Some(name));
             named.map_or_else(|| Err(format!("the container has no port {name:?}")), |p| number(p.container_port))
         }
     }

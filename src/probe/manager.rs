@@ -51,7 +51,7 @@ impl Manager {
         let (wake, woken) = bounded(1);
         let inner = Arc::new(Inner {
             state: Mutex::new(State { table: Table::new(Instant::now()), looks_at: None }),
-            means: Means { cri, resolver: Resolver::new(), grpc: grpc::Checker::default() },
+            means: Means { cri, resolver: Resolver::default(), grpc: grpc::Checker::default() },
             lane: Lane::new("probe", LANE),
             slow: Lane::new("probe-slow", SLOW_LANE),
             results,

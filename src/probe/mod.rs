@@ -44,8 +44,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+pub use handler::port;
+pub use http::{Get, hook};
 pub use manager::{LANE, Manager, SLOW_LANE};
 pub use metrics::{DURATION_BUCKETS, Histogram, LATENESS_BUCKETS, ProbeMetrics, Snapshot};
+pub use net::Resolver;
 pub use worker::Tell;
 
 use crate::cri::ContainerId;

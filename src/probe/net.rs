@@ -11,7 +11,7 @@ use crossbeam::channel::bounded;
 use crate::lane::Lane;
 
 /// Lookups of names at the same time. The C library can't be told when to give up, so a lookup may
-/// outlast the probe that asked for it.
+/// outlast whoever asked for it.
 const LOOKUPS: usize = 8;
 /// Lookups that may wait for their turn.
 const LOOKUPS_WAITING: usize = 128;
@@ -22,11 +22,13 @@ pub struct Resolver {
     waiting: Arc<AtomicUsize>,
 }
 
-impl Resolver {
-    pub fn new() -> Resolver {
-        Resolver { lane: Lane::new("probe-lookup", LOOKUPS), waiting: Arc::default() }
+impl Default for Resolver {
+    fn default() -> Resolver {
+        Resolver { lane: Lane::new("lookup", LOOKUPS), waiting: Arc::default() }
     }
+}
 
+impl Resolver {
     /// The addresses of `host`, which may be one itself.
     fn lookup(&self, host: &str, port: u16, until: Instant) -> io::Result<Vec<SocketAddr>> {
         if let Ok(ip) = host.parse::<IpAddr>() {
@@ -147,7 +149,7 @@ mod tests {
     fn names_and_addresses() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
         let port = listener.local_addr().expect("has an address").port();
-        let resolver = Resolver::new();
+        let resolver = Resolver::default();
         let until = Instant::now() + Duration::from_secs(10);
         resolver.connect("127.0.0.1", port, until).expect("connects");
         resolver.connect("localhost", port, until).expect("connects to one of the addresses");
@@ -166,7 +168,7 @@ mod tests {
     fn reads_and_writes_end_in_time() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
         let port = listener.local_addr().expect("has an address").port();
-        let mut stream = Resolver::new().connect("127.0.0.1", port, soon()).expect("connects");
+        let mut stream = Resolver::default().connect("127.0.0.1", port, soon()).expect("connects");
         let error = stream.read(&mut [0]).expect_err("nobody says anything");
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         stream.until = soon();

@@ -23,7 +23,7 @@ mod tests {
     fn open_and_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
         let port = listener.local_addr().expect("has an address").port();
-        let probe = || probe(&Resolver::new(), "127.0.0.1", port, Instant::now() + Duration::from_secs(5));
+        let probe = || probe(&Resolver::default(), "127.0.0.1", port, Instant::now() + Duration::from_secs(5));
         assert_eq!(probe(), Outcome::Success);
         drop(listener);
         assert_eq!(probe(), Outcome::Failure(format!("dial tcp 127.0.0.1:{port}: connection refused")));

@@ -1,37 +1,56 @@
 //! Lifecycle hooks: postStart and preStop (pkg/kubelet/lifecycle/handlers.go). They run on a lane,
 //! since they take as long as they like.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::cri::{self, Code, ContainerId, Cri};
-use crate::pod::core;
+use crate::pod::{PodName, core};
+use crate::probe::{self, Get, Resolver};
+use crate::status::events;
 use crate::yaml;
 
-/// How much of what a failed command said is told.
-const MAX_OUTPUT: usize = 1024;
+/// What the kubelet calls itself to the targets of hooks.
+const USER_AGENT: &str = "kube-lifecycle/1.36";
+/// A request that nobody limits ends with its container, or after so long.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Where a hook runs.
 #[derive(Debug, Clone)]
 pub struct Place {
-    id: ContainerId,
+    pub id: ContainerId,
+    /// What the container calls its ports; nothing where its pod isn't known.
+    pub ports: Vec<core::ContainerPort>,
+    /// The pod's address, or the node's for a pod on its network.
+    pub ip: Option<String>,
 }
 
 impl Place {
     pub fn new(id: ContainerId, spec: Option<&core::Container>, ips: &[String]) -> Place {
-        let _ = (spec, ips);
-        Place { id }
+        let ports = spec.and_then(|spec| spec.ports.clone()).unwrap_or_default();
+        Place { id, ports, ip: ips.first().cloned() }
     }
 }
 
-/// Why a hook failed.
+/// How a hook succeeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Success {
+    Plain,
+    /// It was to be asked over TLS, and answered without.
+    WithoutTls,
+}
+
+/// Why a hook failed. What a command said stays out of it: it may be a secret, and this is told to
+/// everybody.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("it took longer than the grace period")]
     TimedOut,
-    #[error("command {command:?} exited with {code}: {output:?}")]
-    Exit { command: Vec<String>, code: i32, output: String },
+    #[error("its command exited with {0}")]
+    Exit(i32),
     #[error(transparent)]
     Cri(#[from] cri::Error),
+    #[error("its request: {0}")]
+    Http(String),
     #[error("{0} can't be run as a hook")]
     Unsupported(&'static str),
     #[error("there is nothing to run in it")]
@@ -51,21 +70,22 @@ pub fn pre_stop(spec: Option<&core::Container>, container: &cri::Container) -> O
 
 /// Runs a hook to its end, or until `timeout`; without one for as long as it takes.
 pub fn run(
-    cri: &dyn Cri,
+    (cri, resolver): (&dyn Cri, &Resolver),
     hook: &core::LifecycleHandler,
     place: &Place,
     timeout: Option<Duration>,
-) -> Result<(), Error> {
+) -> Result<Success, Error> {
     if let Some(exec) = &hook.exec {
         return run_exec(cri, exec, place, timeout);
     }
     if let Some(sleep) = &hook.sleep {
         let wanted = Duration::from_secs(u64::try_from(sleep.seconds).unwrap_or(0));
         std::thread::sleep(timeout.map_or(wanted, |timeout| timeout.min(wanted)));
-        return Ok(());
+        return Ok(Success::Plain);
     }
-    if hook.http_get.is_some() {
-        return Err(Error::Unsupported("httpGet"));
+    if let Some(action) = &hook.http_get {
+        let until = Instant::now() + timeout.unwrap_or(LONGEST);
+        return get(resolver, action, place, until).map_err(Error::Http);
     }
     // The API keeps it for old objects; the kubelet has never run it.
     if hook.tcp_socket.is_some() {
@@ -74,17 +94,39 @@ pub fn run(
     Err(Error::Empty)
 }
 
-fn run_exec(cri: &dyn Cri, exec: &core::ExecAction, place: &Place, timeout: Option<Duration>) -> Result<(), Error> {
+fn run_exec(
+    cri: &dyn Cri,
+    exec: &core::ExecAction,
+    place: &Place,
+    timeout: Option<Duration>,
+) -> Result<Success, Error> {
     let command = exec.command.clone().unwrap_or_default();
     let output = match cri.exec_sync(&place.id, &command, timeout.unwrap_or_default()) {
         Err(e) if e.code == Code::DeadlineExceeded => return Err(Error::TimedOut),
         result => result?,
     };
     match output.exit_code {
-        0 => Ok(()),
-        code => {
-            let said: Vec<u8> = output.stdout.into_iter().chain(output.stderr).take(MAX_OUTPUT).collect();
-            Err(Error::Exit { command, code, output: String::from_utf8_lossy(&said).into_owned() })
+        0 => Ok(Success::Plain),
+        code => Err(Error::Exit(code)),
+    }
+}
+
+fn get(resolver: &Resolver, action: &core::HTTPGetAction, place: &Place, until: Instant) -> Result<Success, String> {
+    let get = Get::new(action, probe::port(&action.port, &place.ports)?, USER_AGENT)?;
+    let host = get.host.clone().or_else(|| place.ip.clone()).ok_or("the pod has no address")?;
+    let in_the_open = probe::hook(resolver, &get, &host, until)?;
+    Ok(if in_the_open { Success::WithoutTls } else { Success::Plain })
+}
+
+/// Records what came of a hook, where that is worth it. `which`: `PostStart` or `PreStop`.
+pub fn tell(result: &Result<Success, Error>, pod: &PodName, container: &str, which: &str) {
+    let record = |reason: &str, message: String| events::record(events::Kind::Warning, pod, reason, &message);
+    match result {
+        Ok(Success::Plain) => {}
+        Ok(Success::WithoutTls) => {
+            let message = format!("{which}Hook of container {container} is to use HTTPS, and was answered over HTTP");
+            record("LifecycleHTTPFallback", message);
         }
+        Err(e) => record(&format!("Failed{which}Hook"), format!("{which}Hook of container {container} failed: {e}")),
     }
 }

@@ -9,7 +9,6 @@ use super::terminate::{Ending, Target};
 use super::{Runtime, hook};
 use crate::cri::{self, ContainerId};
 use crate::pod::core;
-use crate::status::events;
 
 /// A container gets at least so long between TERM and KILL, whatever the hook has used up.
 const MINIMUM: Duration = Duration::from_secs(2);
@@ -117,16 +116,13 @@ impl Runtime {
         let op = Op::PreStop(id.clone());
         memory.pending.insert(op.clone());
         let place = hook::Place::new(id.clone(), victim.spec, victim.ips);
-        let (cri, done) = (self.cri.clone(), self.done.clone());
+        let (cri, resolver, done) = (self.cri.clone(), self.resolver.clone(), self.done.clone());
         let (uid, pod, name) =
             (victim.target.uid().clone(), victim.target.name().clone(), victim.container.name.clone());
         self.hooks.submit(move || {
             let end = Ending::new(done, uid, op);
-            let result = hook::run(&*cri, &hook, &place, Some(timeout));
-            if let Err(e) = &result {
-                let message = format!("PreStopHook of container {name} failed: {e}");
-                events::record(events::Kind::Warning, &pod, "FailedPreStopHook", &message);
-            }
+            let result = hook::run((&*cri, &resolver), &hook, &place, Some(timeout));
+            hook::tell(&result, &pod, &name, "PreStop");
             // It failed or not: what follows is the stop.
             end.tell(Ok(()));
         });

@@ -54,6 +54,8 @@ pub struct Runtime {
     pub stops: Lane,
     /// Hooks of containers, which last as long as they like.
     pub hooks: Lane,
+    /// Names of hosts, for hooks.
+    pub resolver: Arc<probe::Resolver>,
     /// Pulls of images.
     pub pulls: Lane,
     /// Where lanes tell that work is done.

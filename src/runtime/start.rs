@@ -346,16 +346,14 @@ impl Runtime {
         let op = Op::PostStart(id.clone());
         memory.pending.insert(op.clone());
         let place = hook::Place::new(id.clone(), Some(spec), &ground.sandbox.ips);
-        let (cri, done) = (self.cri.clone(), self.done.clone());
+        let (cri, resolver, done) = (self.cri.clone(), self.resolver.clone(), self.done.clone());
         let (uid, pod, name) = (ground.pod.uid.clone(), ground.pod.name.clone(), spec.name.clone());
         self.hooks.submit(move || {
             let end = Ending::new(done, uid, op);
-            let result = hook::run(&*cri, &hook, &place, None).map_err(|e| e.to_string());
-            if let Err(e) = &result {
-                let message = format!("PostStartHook of container {name} failed: {e}");
-                events::record(events::Kind::Warning, &pod, "FailedPostStartHook", &message);
-            }
-            end.tell(result.map_err(|message| Failure { reason: "PostStartHookError", message }));
+            let result = hook::run((&*cri, &resolver), &hook, &place, None);
+            hook::tell(&result, &pod, &name, "PostStart");
+            let failure = |e: hook::Error| Failure { reason: "PostStartHookError", message: e.to_string() };
+            end.tell(result.map(drop).map_err(failure));
         });
     }
 

@@ -1,5 +1,5 @@
-//! HTTP probes: a GET over a connection of its own, and what its answer means (pkg/probe/http).
-//! HTTP/1.1 only; certificates are not looked at.
+//! HTTP probes and hooks: a GET over a connection of its own, and what its answer means
+//! (pkg/probe/http). HTTP/1.1 only; certificates are not looked at.
 
 mod response;
 #[cfg(test)]
@@ -11,7 +11,6 @@ use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::time::Instant;
 
-use super::USER_AGENT;
 use super::net::{Resolver, describe};
 use super::worker::Outcome;
 use crate::pod::core;
@@ -36,9 +35,11 @@ pub struct Get {
 }
 
 impl Get {
+    /// `agent`: who asks, unless the action's headers say it.
+    ///
     /// # Errors
     /// What is wrong with a header.
-    pub fn new(action: &core::HTTPGetAction, port: u16) -> Result<Get, String> {
+    pub fn new(action: &core::HTTPGetAction, port: u16, agent: &str) -> Result<Get, String> {
         let mut host_header = None;
         let mut headers = String::new();
         let (mut user_agent, mut accept) = (false, false);
@@ -64,7 +65,7 @@ impl Get {
             }
         }
         if !user_agent {
-            push(&mut headers, "User-Agent", USER_AGENT);
+            push(&mut headers, "User-Agent", agent);
         }
         if !accept {
             push(&mut headers, "Accept", "*/*");
@@ -81,6 +82,14 @@ impl Get {
         })
     }
 
+    fn in_the_open(mut self) -> Get {
+        self.tls = false;
+        let lines = self.headers.split_inclusive("\r\n");
+        let secret = |line: &str| line.to_ascii_lowercase().starts_with("authorization:");
+        self.headers = lines.filter(|line| !secret(line)).collect();
+        self
+    }
+
     fn request(&self, url: &Url, host_header: Option<&str>) -> String {
         let host = host_header.unwrap_or(&url.authority);
         format!("GET {} HTTP/1.1\r\nHost: {host}\r\n{}", url.target, self.headers)
@@ -92,32 +101,67 @@ fn push(headers: &mut String, name: &str, value: &str) {
     let _ = write!(headers, "{name}: {value}\r\n");
 }
 
-/// Makes the request to `host`, and follows where it leads within that.
+/// Makes the request to `host`, and follows where it leads within that; says what the answer means
+/// for a probe.
 pub fn probe(resolver: &Resolver, get: &Get, host: &str, until: Instant) -> Outcome {
+    match follow(resolver, get, host, true, until) {
+        Ok((url, response)) => judge(&url, &response),
+        Err((url, fault)) => {
+            let told = format!("Get {:?}: {fault}", url.to_string());
+            match fault {
+                Fault::NotTls | Fault::Failure(_) => Outcome::Failure(told),
+                Fault::Error(_) => Outcome::Error(told),
+            }
+        }
+    }
+}
+
+/// Makes the request for a hook, to which any answer will do (pkg/kubelet/lifecycle/handlers.go).
+/// Whoever answers a request over TLS without it is asked again without it, and without the header
+/// that authorizes, as the kubelet has it; `Ok(true)` then.
+///
+/// # Errors
+/// A text that says why there was no answer.
+pub fn hook(resolver: &Resolver, get: &Get, host: &str, until: Instant) -> Result<bool, String> {
+    let told = |(_, fault): (Url, Fault)| fault.to_string();
+    match follow(resolver, get, host, false, until) {
+        Err((_, Fault::NotTls)) => {
+            follow(resolver, &get.clone().in_the_open(), host, false, until).map(|_| true).map_err(told)
+        }
+        answer => answer.map(|_| false).map_err(told),
+    }
+}
+
+/// The answer that the request leads to, and where it came from.
+fn follow(
+    resolver: &Resolver,
+    get: &Get,
+    host: &str,
+    with_body: bool,
+    until: Instant,
+) -> Result<(Url, Response), (Url, Fault)> {
     let first = Url::new(get.tls, host, get.port, &get.path);
     let mut url = first.clone();
     let mut host_header = get.host_header.as_deref();
-    let told = |url: &Url, why: &str| format!("Get {:?}: {why}", url.to_string());
     for _ in 0..MAX_REQUESTS {
-        let response = match exchange(resolver, &url, &get.request(&url, host_header), until) {
+        let response = match exchange(resolver, &url, &get.request(&url, host_header), with_body, until) {
             Ok(response) => response,
-            Err(Fault::Failure(why)) => return Outcome::Failure(told(&url, &why)),
-            Err(Fault::Error(why)) => return Outcome::Error(told(&url, &why)),
+            Err(fault) => return Err((url, fault)),
         };
-        let Some(location) = response.redirect() else { return judge(&url, &response) };
+        let Some(location) = response.redirect() else { return Ok((url, response)) };
         let next = match url.join(location) {
             Ok(next) => next,
-            Err(why) => return Outcome::Failure(told(&url, &why)),
+            Err(why) => return Err((url, Fault::Failure(why))),
         };
         if next.host != first.host {
-            return judge(&url, &response);
+            return Ok((url, response));
         }
         if next.authority != url.authority || next.tls != url.tls {
             host_header = None;
         }
         url = next;
     }
-    Outcome::Failure(told(&url, &format!("{MAX_REQUESTS} redirects and no end")))
+    Err((url, Fault::Failure(format!("{MAX_REQUESTS} redirects and no end"))))
 }
 
 fn judge(url: &Url, response: &Response) -> Outcome {
@@ -136,16 +180,16 @@ fn judge(url: &Url, response: &Response) -> Outcome {
 trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
-fn exchange(resolver: &Resolver, url: &Url, request: &str, until: Instant) -> Result<Response, Fault> {
+fn exchange(resolver: &Resolver, url: &Url, request: &str, with_body: bool, until: Instant) -> Result<Response, Fault> {
     let stream = resolver.connect(&url.host, url.port, until).map_err(Fault::Failure)?;
     match url.tls {
-        false => talk(&mut { stream }, request),
-        true => talk(&mut tls::connect(stream, &url.host)?, request),
+        false => talk(&mut { stream }, request, with_body),
+        true => talk(&mut tls::connect(stream, &url.host)?, request, with_body),
     }
 }
 
-fn talk(stream: &mut dyn Stream, request: &str) -> Result<Response, Fault> {
+fn talk(stream: &mut dyn Stream, request: &str, with_body: bool) -> Result<Response, Fault> {
     let failure = |e: std::io::Error| Fault::Failure(describe(&e));
     stream.write_all(request.as_bytes()).and_then(|()| stream.flush()).map_err(failure)?;
-    response::read(stream)
+    response::read(stream, with_body)
 }

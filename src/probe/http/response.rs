@@ -13,11 +13,16 @@ const MAX_BODY: usize = 10 << 10;
 const MAX_INTERIM: usize = 5;
 
 /// Why there is no answer.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
+    /// The other side speaks, but not TLS.
+    #[error("tls: the answer came without it")]
+    NotTls,
     /// The other side is to blame.
+    #[error("{0}")]
     Failure(String),
     /// Nothing can be said of the other side: as with the kubelet, when the body breaks off.
+    #[error("{0}")]
     Error(String),
 }
 
@@ -49,8 +54,8 @@ struct Head {
     body: Body,
 }
 
-/// Reads an answer, whose body it drops.
-pub fn read(stream: &mut dyn Stream) -> Result<Response, Fault> {
+/// Reads an answer, and drops its body if that is to be read at all.
+pub fn read(stream: &mut dyn Stream, with_body: bool) -> Result<Response, Fault> {
     let mut buffer = Buffer { stream, bytes: Vec::with_capacity(1024), at: 0 };
     for _ in 0..MAX_INTERIM {
         let head = buffer.head()?;
@@ -58,7 +63,7 @@ pub fn read(stream: &mut dyn Stream) -> Result<Response, Fault> {
             continue;
         }
         // Of what is followed only the head matters.
-        if head.response.redirect().is_none() {
+        if with_body && head.response.redirect().is_none() {
             buffer.body(head.body).map_err(|e| Fault::Error(format!("reading the body: {}", describe(&e))))?;
         }
         return Ok(head.response);

@@ -26,7 +26,9 @@ mod with {
     use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
     use rustls::crypto::{CryptoProvider, ring};
     use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-    use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, StreamOwned};
+    use rustls::{
+        ClientConfig, ClientConnection, DigitallySignedStruct, Error, InvalidMessage, SignatureScheme, StreamOwned,
+    };
 
     use super::super::response::Fault;
     use crate::probe::net::{Timed, describe};
@@ -37,9 +39,17 @@ mod with {
         let name = ServerName::try_from(host.to_owned()).map_err(|e| Fault::Failure(tls(&e)))?;
         let mut connection = ClientConnection::new(config, name).map_err(|e| Fault::Error(tls(&e)))?;
         while connection.is_handshaking() {
-            connection.complete_io(&mut stream).map_err(|e| Fault::Failure(tls(&describe(&e))))?;
+            connection.complete_io(&mut stream).map_err(|e| fault(&e))?;
         }
         Ok(StreamOwned::new(connection, stream))
+    }
+
+    fn fault(error: &std::io::Error) -> Fault {
+        let cause = error.get_ref().and_then(|e| e.downcast_ref::<Error>());
+        match cause {
+            Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => Fault::NotTls,
+            _ => Fault::Failure(tls(&describe(error))),
+        }
     }
 
     fn tls(error: &impl std::fmt::Display) -> String {

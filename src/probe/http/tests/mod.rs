@@ -4,6 +4,7 @@ use std::time::Duration;
 use crossbeam::channel::{Receiver, unbounded};
 
 use super::*;
+use crate::probe::USER_AGENT;
 
 #[cfg(feature = "tls")]
 mod tls;
@@ -68,11 +69,11 @@ fn action(port: u16, path: &str, headers: &[(&str, &str)]) -> core::HTTPGetActio
 }
 
 fn probe_within(get: &Get, time: Duration) -> Outcome {
-    probe(&Resolver::new(), get, "127.0.0.1", Instant::now() + time)
+    probe(&Resolver::default(), get, "127.0.0.1", Instant::now() + time)
 }
 
 fn probe_path(port: u16, path: &str) -> Outcome {
-    let get = Get::new(&action(port, path, &[]), port).expect("is good");
+    let get = Get::new(&action(port, path, &[]), port, USER_AGENT).expect("is good");
     probe_within(&get, Duration::from_secs(10))
 }
 
@@ -104,7 +105,7 @@ fn requests() {
         ("/", &[("Connection", "keep-alive"), ("Content-Length", "7"), ("Transfer-Encoding", "x")], "/", &host, plain),
     ];
     for (path, headers, target, host, want) in table {
-        let get = Get::new(&action(port, path, headers), port).expect("is good");
+        let get = Get::new(&action(port, path, headers), port, USER_AGENT).expect("is good");
         assert_eq!(probe_within(&get, Duration::from_secs(10)), Outcome::Success);
         let mut expected = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n");
         for (name, value) in want {
@@ -113,7 +114,7 @@ fn requests() {
         expected.push_str("\r\n");
         assert_eq!(server.head(), expected, "{path:?} {headers:?}");
     }
-    let error = Get::new(&action(port, "/", &[("X", "a\r\nY: b")]), port).expect_err("is refused");
+    let error = Get::new(&action(port, "/", &[("X", "a\r\nY: b")]), port, USER_AGENT).expect_err("is refused");
     assert_eq!(error, "the value of the header \"X\" holds a control character");
 }
 
@@ -191,7 +192,7 @@ fn of_a_long_answer_only_the_beginning_is_read() {
 fn silence_ends_in_time() {
     let time = Duration::from_millis(300);
     let ends = |port| {
-        let get = Get::new(&action(port, "/", &[]), port).expect("is good");
+        let get = Get::new(&action(port, "/", &[]), port, USER_AGENT).expect("is good");
         let began = Instant::now();
         let outcome = probe_within(&get, time);
         let took = began.elapsed();
@@ -256,7 +257,7 @@ fn redirects_within_the_host() {
     assert_eq!(probe_path(port, "/elsewhere"), Outcome::Warning(other));
     let bad = format!("{}: a redirect to \"gopher\"", url("/bad"));
     assert_eq!(probe_path(port, "/bad"), Outcome::Failure(bad));
-    let get = Get::new(&action(port, "/host", &[("Host", "pod.example")]), port).expect("is good");
+    let get = Get::new(&action(port, "/host", &[("Host", "pod.example")]), port, USER_AGENT).expect("is good");
     assert_eq!(probe_within(&get, Duration::from_secs(10)), Outcome::Success, "the Host header stays");
 }
 
@@ -270,8 +271,8 @@ fn an_address_of_ipv6() {
         stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").expect("is read");
         head
     });
-    let get = Get::new(&action(port, "/", &[]), port).expect("is good");
+    let get = Get::new(&action(port, "/", &[]), port, USER_AGENT).expect("is good");
     let until = Instant::now() + Duration::from_secs(10);
-    assert_eq!(probe(&Resolver::new(), &get, "::1", until), Outcome::Success);
+    assert_eq!(probe(&Resolver::default(), &get, "::1", until), Outcome::Success);
     assert!(head.join().expect("answers").contains(&format!("Host: [::1]:{port}\r\n")));
 }

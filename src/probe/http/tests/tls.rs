@@ -37,7 +37,7 @@ fn serve(answer: &'static str) -> (u16, Receiver<String>) {
 
 fn get(port: u16) -> Get {
     let action = core::HTTPGetAction { scheme: Some("HTTPS".to_owned()), ..action(port, "/healthz", &[]) };
-    Get::new(&action, port).expect("is good")
+    Get::new(&action, port, USER_AGENT).expect("is good")
 }
 
 #[test]
