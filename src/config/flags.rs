@@ -104,6 +104,8 @@ pub struct OwnFlags {
     pub bootstrap_kubeconfig: String,
     pub image_credential_provider_config: String,
     pub image_credential_provider_bin_dir: String,
+    pub token_auth_file: String,
+    pub container_log_max_total_size: String,
     pub workers: Option<i64>,
 }
 

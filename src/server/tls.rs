@@ -137,11 +137,11 @@ impl Settings {
 
     /// 1.2 is the oldest that there is, and so meets lower demands.
     fn versions(&self) -> &'static [&'static SupportedProtocolVersion] {
+        static NEW: [&SupportedProtocolVersion; 1] = [&version::TLS13];
+        static BOTH: [&SupportedProtocolVersion; 2] = [&version::TLS13, &version::TLS12];
         match self.min_version {
-            TlsVersion::Tls13 => &[&version::TLS13],
-            TlsVersion::Default | TlsVersion::Tls10 | TlsVersion::Tls11 | TlsVersion::Tls12 => {
-                &[&version::TLS13, &version::TLS12]
-            }
+            TlsVersion::Tls13 => &NEW,
+            TlsVersion::Default | TlsVersion::Tls10 | TlsVersion::Tls11 | TlsVersion::Tls12 => &BOTH,
         }
     }
 }

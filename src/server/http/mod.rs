@@ -26,5 +26,5 @@ pub use listen::{Tcp, Unix};
 pub use path::{Query, percent_encode};
 pub use reactor::{Endpoint, Listen, start};
 pub use request::{Body, Class, Request, Service};
-pub use response::{JSON, Reply, Response, TEXT, reason};
+pub use response::{JSON, Reply, Response, TEXT, encode};
 pub use stream::{Out, Raw};

@@ -67,7 +67,7 @@ impl Query {
 
     /// The first value of this name.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.all(name).next()
+        self.pairs.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {

@@ -1,6 +1,6 @@
 //! Which endpoint a request is for. Pure.
 
-use crate::server::http::{Class, Head, Method, Query};
+use crate::server::http::{Class, Head, Method};
 
 /// What a port offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,19 +84,18 @@ impl Route {
     }
 
     /// What it takes of the agent.
-    pub fn class(&self, query: &Query) -> Class {
+    pub fn class(&self) -> Class {
         match self {
-            Route::Exec(_) | Route::Attach(_) | Route::PortForward(_) | Route::ContainerLog(_) => Class::Stream,
-            Route::HostLog(..) if !query.raw().is_empty() => Class::Slow,
-            Route::HostLog(..) => Class::Stream,
-            Route::RunningPods
-            | Route::ContainerMetrics
-            | Route::ResourceMetrics
-            | Route::Summary
-            | Route::Run(_)
-            | Route::Checkpoint(_) => Class::Slow,
+            Route::Exec(_) | Route::Attach(_) | Route::PortForward(_) => Class::Stream,
+            Route::ContainerLog(_) | Route::HostLog(..) | Route::Run(_) => Class::Stream,
+            Route::ContainerMetrics | Route::ResourceMetrics | Route::Summary | Route::Checkpoint(_) => Class::Slow,
             _ => Class::Quick,
         }
+    }
+
+    /// Whether it lasts for as long as the client likes.
+    pub fn is_long_running(&self) -> bool {
+        matches!(self, Route::Exec(_) | Route::Attach(_) | Route::PortForward(_))
     }
 
     /// The name of the endpoint in metrics.
