@@ -9,6 +9,7 @@ use crossbeam::channel::bounded;
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
 
+use crate::admission;
 use crate::cgroup::values::Totals;
 use crate::cgroup::{self, Hierarchy, Values};
 use crate::config::Config;
@@ -20,6 +21,7 @@ use crate::node;
 use crate::node::capacity::{self, Capacity, Reserves};
 use crate::pleg::{Cache, Health, Pleg};
 use crate::pod::Source;
+use crate::pod::sysctl::{Allowlist, NotNamespaced};
 use crate::probe;
 use crate::runtime::logs::Rotation;
 use crate::runtime::request::ClusterDns;
@@ -28,7 +30,7 @@ use crate::server;
 use crate::source::file::{self, FileSource};
 use crate::source::mux::Channel;
 use crate::status::Store;
-use crate::sync_loop::{self, Handler, Heartbeat, Inputs, Tiers};
+use crate::sync_loop::{self, Admission, Handler, Heartbeat, Inputs, SurveyWork, Tiers};
 use crate::worker::{Pool, Workers};
 
 /// Stops at the same time; each waits for a container's end, which is cheap.
@@ -50,6 +52,10 @@ pub enum Error {
     Server(#[from] server::Error),
     #[error(transparent)]
     Cgroup(#[from] cgroup::Error),
+    #[error(transparent)]
+    Sysctls(#[from] NotNamespaced),
+    #[error("more is reserved than there is of {0}, which leaves pods nothing; see kubeReserved and systemReserved")]
+    Overdrawn(String),
     #[error("starting {what}: {source}")]
     Start { what: &'static str, source: std::io::Error },
     #[error("handling signals: {0}")]
@@ -88,6 +94,10 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let (lane_done, lanes) = bounded(CHANNEL);
     let hierarchy = Hierarchy::read()?;
     let machine = capacity::read(&config.root_dir).map_err(|source| Error::Start { what: "the node", source })?;
+    let overdrawn = machine.overdrawn(config);
+    if !overdrawn.is_empty() {
+        return Err(Error::Overdrawn(overdrawn.join(", ")));
+    }
     let policy = cgroup::Policy::new(config, &machine, &hierarchy);
     let cgroups = Arc::new(cgroup::Manager::new(&config.cgroup, hierarchy)?);
     let for_pods = config.enforce_node_allocatable.iter().any(|item| item == "pods");
@@ -159,7 +169,9 @@ pub fn run(config: &Config) -> Result<(), Error> {
 
     let (survey, surveys) = bounded(1);
     let workers = Workers::new(config.sync_frequency);
-    let mut handler = Handler::new(workers, pool, cache, store, records, sources, (paths, tiers, survey));
+    let admission = Admission::new(for_admission(config, &machine)?);
+    let surveying = SurveyWork::new(paths, tiers, survey);
+    let mut handler = Handler::new((workers, pool), admission, cache, store, records, sources, surveying);
     let inputs =
         Inputs { updates, objects: changed_objects, pleg: events, probes, lanes, reports, surveys, stop: stopped };
     log::info!("cleat {} runs as node {}", env!("CARGO_PKG_VERSION"), config.node_name);
@@ -181,6 +193,18 @@ fn node(config: &Config, paths: &Paths, machine: &Capacity) -> Node {
         masked_paths: node::throttle_directories(),
         allocatable: machine.allocatable(config).quantities(),
     }
+}
+
+/// What decides which pods this node runs.
+fn for_admission(config: &Config, machine: &Capacity) -> Result<admission::Node, Error> {
+    Ok(admission::Node {
+        name: config.node_name.clone(),
+        labels: admission::node_labels(&config.node_name, &config.node.labels),
+        taints: config.node.taints.clone(),
+        allocatable: machine.allocatable(config),
+        sysctls: Allowlist::new(node::kernel(), &config.allowed_unsafe_sysctls)?,
+        strict_supplemental_groups: false,
+    })
 }
 
 /// Makes the agent's directories, and makes sure that no other agent uses them.

@@ -1,11 +1,11 @@
 //! Which nodes a pod is for: node selector, required node affinity, taints
 //! (staging/src/k8s.io/component-helpers/scheduling/corev1).
 
-use super::NodeState;
+use super::Node;
 use crate::pod::{Pod, core};
 
 /// Whether the node has all labels of the node selector, and fits one of the affinity's terms.
-pub fn matches(spec: &core::PodSpec, node: &NodeState<'_>) -> bool {
+pub fn matches(spec: &core::PodSpec, node: &Node) -> bool {
     let mut selector = spec.node_selector.iter().flatten();
     if !selector.all(|(key, value)| node.labels.get(key) == Some(value)) {
         return false;
@@ -16,12 +16,12 @@ pub fn matches(spec: &core::PodSpec, node: &NodeState<'_>) -> bool {
 }
 
 /// A term without any requirement fits no node.
-fn matches_term(term: &core::NodeSelectorTerm, node: &NodeState<'_>) -> bool {
+fn matches_term(term: &core::NodeSelectorTerm, node: &Node) -> bool {
     let labels = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
     let label = |key: &str| node.labels.get(key).map(String::as_str);
     // The name is the only field that can be asked for.
-    let field = |key: &str| (key == "metadata.name").then_some(node.name);
+    let field = |key: &str| (key == "metadata.name").then_some(node.name.as_str());
     !(labels.is_empty() && fields.is_empty())
         && labels.iter().all(|r| matches_requirement(r, label(&r.key)))
         && fields.iter().all(|r| matches_requirement(r, field(&r.key)))

@@ -7,7 +7,6 @@
 mod affinity;
 mod ports;
 mod preempt;
-pub mod resize;
 #[cfg(test)]
 mod tests;
 
@@ -19,25 +18,20 @@ pub use ports::HostPort;
 
 use crate::pod::qos::is_critical;
 use crate::pod::resources::{Amounts, huge_page_size, requests};
+use crate::pod::sysctl::{self, Allowlist};
 use crate::pod::{Pod, PodUid, Source, core};
 
-/// A condition of another room's, such as which sysctls are allowed.
-pub type Check = dyn Fn(&Pod) -> Result<(), Refusal>;
-
-/// The node as a pod that comes to it finds it.
-#[derive(Clone, Copy)]
-pub struct NodeState<'a> {
-    pub name: &'a str,
-    pub labels: &'a BTreeMap<String, String>,
-    pub taints: &'a [core::Taint],
+/// The node as far as it decides which pods may run on it.
+pub struct Node {
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+    pub taints: Vec<core::Taint>,
     /// With `pods`, how many there may be.
-    pub allocatable: &'a Amounts,
-    /// Those that were admitted and have not ended. The pod itself may be among them.
-    pub pods: &'a [Arc<Pod>],
+    pub allocatable: Amounts,
+    /// Which sysctls pods may set.
+    pub sysctls: Allowlist,
     /// Whether the runtime can give a process just the groups that the pod names.
     pub strict_supplemental_groups: bool,
-    /// Asked first, in this order.
-    pub checks: &'a [&'a Check],
 }
 
 /// Why a pod can't run here; `reason` and `message` are for its status, whose phase is Failed.
@@ -105,14 +99,15 @@ impl Refusal {
 }
 
 /// Whether the pod may run: then the pods that must be ended before it is started, to make room for
-/// it; mostly none. Only a critical pod has others preempted.
+/// it; mostly none. Only a critical pod has others preempted. `pods` are those that were admitted and
+/// have not ended; the pod itself may be among them.
 ///
 /// # Errors
 /// The first reason against it.
-pub fn admit(pod: &Pod, node: &NodeState<'_>) -> Result<Vec<PodUid>, Refusal> {
-    node.checks.iter().try_for_each(|check| check(pod))?;
+pub fn admit(pod: &Pod, node: &Node, pods: &[Arc<Pod>]) -> Result<Vec<PodUid>, Refusal> {
     for_this_system(pod, node)?;
-    let others: Vec<&Pod> = node.pods.iter().map(|p| &**p).filter(|p| p.uid != pod.uid).collect();
+    node.sysctls.check(pod).map_err(|e| Refusal::of_pod(sysctl::FORBIDDEN, e.to_string()))?;
+    let others: Vec<&Pod> = pods.iter().map(|p| &**p).filter(|p| p.uid != pod.uid).collect();
     let shortages = shortages(pod, node, &others);
     let unfit = unfit(pod, node, &others);
     match (shortages.first(), unfit) {
@@ -153,7 +148,7 @@ fn architecture(machine: &'static str) -> &'static str {
 }
 
 /// What no preemption can help with.
-fn for_this_system(pod: &Pod, node: &NodeState<'_>) -> Result<(), Refusal> {
+fn for_this_system(pod: &Pod, node: &Node) -> Result<(), Refusal> {
     let label = pod.meta.labels.as_ref().and_then(|labels| labels.get(OS));
     if let Some(os) = label.filter(|os| *os != LINUX) {
         let message = format!("the pod's label {OS} is {os}, and the node's is {LINUX}");
@@ -161,6 +156,10 @@ fn for_this_system(pod: &Pod, node: &NodeState<'_>) -> Result<(), Refusal> {
     }
     if let Some(os) = pod.spec.os.as_ref().filter(|os| os.name != LINUX) {
         let message = format!("the pod is for {}, and the node runs {LINUX}", os.name);
+        return Err(Refusal::of_pod("PodOSNotSupported", message));
+    }
+    if let Some(at) = windows_options(&pod.spec) {
+        let message = format!("{at} is set, and the node runs {LINUX}");
         return Err(Refusal::of_pod("PodOSNotSupported", message));
     }
     let policy = pod.spec.security_context.as_ref().and_then(|c| c.supplemental_groups_policy.as_deref());
@@ -171,7 +170,17 @@ fn for_this_system(pod: &Pod, node: &NodeState<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn shortages(pod: &Pod, node: &NodeState<'_>, others: &[&Pod]) -> Vec<Shortage> {
+/// The first field with options for Windows.
+fn windows_options(spec: &core::PodSpec) -> Option<String> {
+    if spec.security_context.as_ref().is_some_and(|c| c.windows_options.is_some()) {
+        return Some("spec.securityContext.windowsOptions".to_owned());
+    }
+    let mut containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+    let with = containers.find(|c| c.security_context.as_ref().is_some_and(|c| c.windows_options.is_some()))?;
+    Some(format!("securityContext.windowsOptions of container {}", with.name))
+}
+
+fn shortages(pod: &Pod, node: &Node, others: &[&Pod]) -> Vec<Shortage> {
     let mut used = Amounts::default();
     for other in others {
         used.add(&requests(&other.spec).into());
@@ -191,13 +200,13 @@ fn shortages(pod: &Pod, node: &NodeState<'_>, others: &[&Pod]) -> Vec<Shortage> 
 }
 
 /// An extended resource that the node doesn't have is none of the node's: somebody else sees to it.
-fn is_counted(resource: &str, node: &NodeState<'_>) -> bool {
+fn is_counted(resource: &str, node: &Node) -> bool {
     let native = !resource.contains('/') || resource.contains("kubernetes.io/");
     native || huge_page_size(resource).is_some() || node.allocatable.contains(resource)
 }
 
 /// What is not a matter of how much there is.
-fn unfit(pod: &Pod, node: &NodeState<'_>, others: &[&Pod]) -> Option<Refusal> {
+fn unfit(pod: &Pod, node: &Node, others: &[&Pod]) -> Option<Refusal> {
     if !affinity::matches(&pod.spec, node) {
         let why = "the node's labels don't match the pod's node selector or affinity";
         return Some(Refusal::predicate("NodeAffinity", why, Wants::Node));

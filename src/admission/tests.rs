@@ -1,16 +1,14 @@
 use super::*;
 use crate::pod::testing::{pod, sidecar, spec};
 
-/// A node with 4 CPUs, 1 GiB and room for 3 pods.
-struct Node {
-    labels: BTreeMap<String, String>,
-    taints: Vec<core::Taint>,
-    allocatable: Amounts,
+/// A node with 4 CPUs, 1 GiB and room for 3 pods, and its pods.
+struct Busy {
+    node: Node,
     pods: Vec<Arc<Pod>>,
 }
 
-impl Node {
-    fn new(pods: Vec<Pod>) -> Node {
+impl Busy {
+    fn new(pods: Vec<Pod>) -> Busy {
         let has = [
             ("cpu", 4000),
             ("memory", 1 << 30),
@@ -20,28 +18,19 @@ impl Node {
             ("example.com/gpu", 1),
         ];
         let configured = [("disk", "ssd"), ("rank", "5")].map(|(k, v)| (k.to_owned(), v.to_owned()));
-        Node {
+        let node = Node {
+            name: "edge-1".to_owned(),
             labels: node_labels("edge-1", &configured.into()),
             taints: Vec::new(),
             allocatable: has.map(|(name, n)| (name.to_owned(), n)).into_iter().collect(),
-            pods: pods.into_iter().map(Arc::new).collect(),
-        }
-    }
-
-    fn state(&self) -> NodeState<'_> {
-        NodeState {
-            name: "edge-1",
-            labels: &self.labels,
-            taints: &self.taints,
-            allocatable: &self.allocatable,
-            pods: &self.pods,
+            sysctls: Allowlist::new(None, &[]).expect("a list"),
             strict_supplemental_groups: false,
-            checks: &[],
-        }
+        };
+        Busy { node, pods: pods.into_iter().map(Arc::new).collect() }
     }
 
     fn admit(&self, pod: &Pod) -> Result<Vec<PodUid>, Refusal> {
-        admit(pod, &self.state())
+        admit(pod, &self.node, &self.pods)
     }
 
     /// `ok`, `preempt a b`, or the reason.
@@ -69,7 +58,7 @@ fn api_pod(name: &str, text: &str, priority: i32) -> Pod {
 
 #[test]
 fn what_the_node_holds() {
-    let node = Node::new(vec![static_pod("a", "cpu=1 memory=512Mi example.com/gpu=1")]);
+    let node = Busy::new(vec![static_pod("a", "cpu=1 memory=512Mi example.com/gpu=1")]);
     let table = [
         ("", "ok"),
         ("cpu=3 memory=512Mi", "ok"),
@@ -96,7 +85,7 @@ fn what_the_node_holds() {
 
 #[test]
 fn init_containers_and_overhead_count() {
-    let node = Node::new(Vec::new());
+    let node = Busy::new(Vec::new());
     let mut p = pod("new", spec(&["cpu=4"], &["cpu=1"]));
     p.source = Source::Api;
     assert_eq!(node.says(&p), "ok");
@@ -106,7 +95,7 @@ fn init_containers_and_overhead_count() {
 
 #[test]
 fn how_many_pods_there_may_be() {
-    let node = Node::new(["a", "b", "c"].map(|name| static_pod(name, "")).into());
+    let node = Busy::new(["a", "b", "c"].map(|name| static_pod(name, "")).into());
     assert_eq!(node.says(&api_pod("new", "", 0)), "OutOfpods");
     // One that is there already is no further pod.
     assert_eq!(node.says(&static_pod("c", "cpu=1")), "ok");
@@ -139,19 +128,19 @@ fn critical_pods_preempt() {
     ];
     for (pods, text, want) in cases {
         let names: Vec<_> = pods.iter().map(|p| p.uid.to_string()).collect();
-        assert_eq!(Node::new(pods).says(&static_pod("new", text)), want, "{names:?} {text:?}");
+        assert_eq!(Busy::new(pods).says(&static_pod("new", text)), want, "{names:?} {text:?}");
     }
     // A pod of the cluster that isn't critical preempts nobody.
-    assert_eq!(Node::new(vec![api_pod("b", "cpu=4", 0)]).says(&api_pod("new", "cpu=1", 10)), "OutOfcpu");
+    assert_eq!(Busy::new(vec![api_pod("b", "cpu=4", 0)]).says(&api_pod("new", "cpu=1", 10)), "OutOfcpu");
     // Among critical ones the more important does.
-    let node = Node::new(vec![api_pod("b", "cpu=4", 2_000_000_000)]);
+    let node = Busy::new(vec![api_pod("b", "cpu=4", 2_000_000_000)]);
     assert_eq!(node.says(&api_pod("new", "cpu=1", 2_000_001_000)), "preempt b");
     assert_eq!(node.says(&static_pod("new", "cpu=1")), "UnexpectedAdmissionError");
 }
 
 #[test]
 fn no_room_is_made_for_who_does_not_fit_otherwise() {
-    let node = Node::new(vec![api_pod("b", "cpu=4", 0)]);
+    let node = Busy::new(vec![api_pod("b", "cpu=4", 0)]);
     let mut p = static_pod("new", "cpu=1");
     p.spec.node_name = Some("other".to_owned());
     let refusal = node.admit(&p).expect_err("is elsewhere");
@@ -176,7 +165,7 @@ fn with_ports(name: &str, ports: &[(&str, &str, i32)]) -> Pod {
 
 #[test]
 fn host_ports() {
-    let node = Node::new(vec![with_ports("a", &[("", "", 8080), ("192.0.2.1", "TCP", 9090), ("::1", "UDP", 53)])]);
+    let node = Busy::new(vec![with_ports("a", &[("", "", 8080), ("192.0.2.1", "TCP", 9090), ("::1", "UDP", 53)])]);
     let table: &[(&str, &str, i32, bool)] = &[
         ("", "TCP", 8080, false),
         ("127.0.0.1", "TCP", 8080, false),
@@ -204,14 +193,14 @@ fn ports_of_sidecars_and_not_of_init_containers() {
     p.spec.init_containers.as_mut().expect("is there")[0].ports =
         with_ports("x", &[("", "", 8080)]).spec.containers[0].ports.clone();
     let wanted = with_ports("new", &[("", "", 8080)]);
-    assert_eq!(Node::new(vec![p.clone()]).says(&wanted), "ok");
+    assert_eq!(Busy::new(vec![p.clone()]).says(&wanted), "ok");
     sidecar(&mut p.spec.init_containers.as_mut().expect("is there")[0], true);
-    assert_eq!(Node::new(vec![p]).says(&wanted), "NodePorts");
+    assert_eq!(Busy::new(vec![p]).says(&wanted), "NodePorts");
 }
 
 #[test]
 fn selectors_and_affinity() {
-    let node = Node::new(Vec::new());
+    let node = Busy::new(Vec::new());
     let selected = |key: &str, value: &str| {
         let mut p = static_pod("new", "");
         p.spec.node_selector = Some([(key.to_owned(), value.to_owned())].into());
@@ -279,14 +268,14 @@ fn selectors_and_affinity() {
 
 #[test]
 fn taints_hold_off_pods_of_the_cluster() {
-    let mut node = Node::new(Vec::new());
+    let mut node = Busy::new(Vec::new());
     let taint = |effect: &str| core::Taint {
         key: "gone".to_owned(),
         value: Some("yes".to_owned()),
         effect: effect.to_owned(),
         ..Default::default()
     };
-    node.taints = vec![taint("NoSchedule"), taint("NoExecute")];
+    node.node.taints = vec![taint("NoSchedule"), taint("NoExecute")];
     let tolerating = |key: &str, operator: &str, value: &str, effect: &str| {
         let some = |text: &str| Some(text.to_owned()).filter(|t| !t.is_empty());
         let mut p = api_pod("new", "", 0);
@@ -317,7 +306,7 @@ fn taints_hold_off_pods_of_the_cluster() {
 
 #[test]
 fn what_this_system_can_not_run() {
-    let node = Node::new(Vec::new());
+    let mut node = Busy::new(Vec::new());
     let mut p = static_pod("new", "");
     p.spec.os = Some(core::PodOS { name: "windows".to_owned() });
     assert_eq!(node.says(&p), "PodOSNotSupported");
@@ -328,20 +317,23 @@ fn what_this_system_can_not_run() {
     assert_eq!(node.says(&p), "ok");
     p.spec.security_context.get_or_insert_default().supplemental_groups_policy = Some("Strict".to_owned());
     assert_eq!(node.says(&p), "SupplementalGroupsPolicyNotSupported");
-    assert_eq!(admit(&p, &NodeState { strict_supplemental_groups: true, ..node.state() }), Ok(Vec::new()));
+    node.node.strict_supplemental_groups = true;
+    assert_eq!(node.says(&p), "ok");
+    let windows = core::WindowsSecurityContextOptions { host_process: Some(true), ..Default::default() };
+    p.spec.containers[0].security_context.get_or_insert_default().windows_options = Some(windows);
+    let refusal = node.admit(&p).expect_err("is for Windows");
+    assert_eq!(refusal.message, "securityContext.windowsOptions of container c0 is set, and the node runs linux");
 }
 
 #[test]
-fn other_rooms_checks_come_first() {
-    let node = Node::new(Vec::new());
-    let refuse = |p: &Pod| match p.uid.as_str() {
-        "bad" => Err(Refusal::of_pod("SysctlForbidden", "kernel.msgmax is not allowed")),
-        _ => Ok(()),
-    };
-    let state = NodeState { checks: &[&refuse], ..node.state() };
-    assert_eq!(admit(&static_pod("good", ""), &state), Ok(Vec::new()));
-    let refusal = admit(&static_pod("bad", "cpu=100"), &state).expect_err("is refused");
+fn a_sysctl_that_is_not_allowed() {
+    let node = Busy::new(Vec::new());
+    let mut p = static_pod("new", "cpu=100");
+    let sysctl = core::Sysctl { name: "kernel.msgmax".to_owned(), value: "1".to_owned() };
+    p.spec.security_context.get_or_insert_default().sysctls = Some(vec![sysctl]);
+    let refusal = node.admit(&p).expect_err("is refused");
     assert_eq!((refusal.reason.as_str(), refusal.may_pass_when_a_pod_ends()), ("SysctlForbidden", false));
+    assert_eq!(refusal.message, "forbidden sysctl: \"kernel.msgmax\" not allowlisted");
 }
 
 #[test]

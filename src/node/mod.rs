@@ -5,6 +5,13 @@ pub mod capacity;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
 
+use crate::pod::sysctl::Kernel;
+
+/// The kernel's version; `None` when it can't be read.
+pub fn kernel() -> Option<Kernel> {
+    Kernel::parse(&rustix::system::uname().release().to_string_lossy())
+}
+
 /// Whether SELinux is on.
 pub fn has_selinux() -> bool {
     Path::new("/sys/fs/selinux/enforce").exists()

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 
-use super::{Pod, PodName, PodUid, Source, core, labels};
+use super::{Pod, PodName, PodUid, Source, core, labels, resize};
 
 /// FNV-1a with 128 bits.
 struct Fnv128a(u128);
@@ -129,12 +129,33 @@ fn tolerate_no_execute(spec: &mut core::PodSpec) {
 /// Whether `new` differs from `old`, two versions of one pod, in anything that the node acts on:
 /// the spec, the labels, the deletion, or an annotation that is the pod's own.
 pub fn changed(old: &Pod, new: &Pod) -> bool {
+    old.spec != new.spec || meta_changed(old, new)
+}
+
+/// If `new`, a pod from a manifest, is `old` with other amounts of CPU and memory, it is the same pod,
+/// though the UID that its content gives is another: then it with the UID that it keeps.
+pub fn resized(old: &Pod, new: &Pod) -> Option<Pod> {
+    if old.name != new.name || old.spec == new.spec {
+        return None;
+    }
+    let mut pod = new.clone();
+    pod.uid = old.uid.clone();
+    pod.meta.uid = old.meta.uid.clone();
+    let hash = old.meta.annotations.as_ref().and_then(|all| all.get(labels::CONFIG_HASH));
+    pod.meta
+        .annotations
+        .get_or_insert_default()
+        .extend(hash.map(|hash| (labels::CONFIG_HASH.to_owned(), hash.clone())));
+    let same = !meta_changed(old, &pod) && resize::identity(&old.spec) == resize::identity(&pod.spec);
+    same.then_some(pod)
+}
+
+fn meta_changed(old: &Pod, new: &Pod) -> bool {
     fn own(meta: &ObjectMeta) -> impl Iterator<Item = (&String, &String)> {
         let all = meta.annotations.iter().flatten();
         all.filter(|(k, _)| !labels::LOCAL_ANNOTATIONS.contains(&k.as_str()))
     }
-    old.spec != new.spec
-        || old.meta.labels != new.meta.labels
+    old.meta.labels != new.meta.labels
         || old.meta.deletion_timestamp != new.meta.deletion_timestamp
         || old.meta.deletion_grace_period_seconds != new.meta.deletion_grace_period_seconds
         || !own(&old.meta).eq(own(&new.meta))
@@ -142,6 +163,8 @@ pub fn changed(old: &Pod, new: &Pod) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
     use super::*;
 
     fn pod(image: &str) -> core::Pod {
@@ -209,6 +232,22 @@ mod tests {
         assert_eq!(container_hash(&c), hash);
         c.image = Some("i:2".into());
         assert_ne!(container_hash(&c), hash);
+    }
+
+    #[test]
+    fn another_amount_of_cpu_is_no_other_pod() {
+        let of = |uid: &str, cpu: &str, image: &str| {
+            let mut object = pod(image);
+            let requests = BTreeMap::from([("cpu".to_owned(), Quantity(cpu.to_owned()))]);
+            let resources = core::ResourceRequirements { requests: Some(requests), ..Default::default() };
+            object.spec.get_or_insert_default().containers[0].resources = Some(resources);
+            static_pod(object, PodUid::new(uid), origin(Source::File, "n"))
+        };
+        let old = of("u1", "1", "a");
+        let new = resized(&old, &of("u2", "2", "a")).expect("is the same");
+        assert_eq!(new, of("u1", "2", "a"));
+        assert_eq!(resized(&old, &of("u2", "2", "b")), None);
+        assert_eq!(resized(&old, &old), None);
     }
 
     #[test]

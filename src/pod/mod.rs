@@ -7,6 +7,7 @@ pub mod identity;
 pub mod labels;
 pub mod qos;
 pub mod quantity;
+pub mod resize;
 pub mod resources;
 pub mod restart;
 pub mod sysctl;

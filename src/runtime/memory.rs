@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use super::backoff::{self, Backoff};
 use super::kill::{HookState, Killing};
+use super::resize::Resizing;
 use crate::cri::{ContainerId, SandboxId};
 use crate::pod::{Pod, PodUid};
 use crate::status::{PodFailure, Waiting};
@@ -97,6 +98,8 @@ pub struct Memory {
     pub stopped: HashSet<SandboxId>,
     /// The pod of which a record is on disk.
     pub recorded: Option<Arc<Pod>>,
+    /// A resize that has not come to its end.
+    pub resizing: Option<Resizing>,
     /// What went wrong at the last sync, to be told once.
     pub told: Option<String>,
     /// Names that the runtime holds on to though nothing bears them: added to attempt numbers.

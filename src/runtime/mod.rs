@@ -15,6 +15,7 @@ mod paths;
 pub mod plan;
 mod record;
 pub mod request;
+mod resize;
 mod start;
 mod sync;
 mod terminate;

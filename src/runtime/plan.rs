@@ -58,8 +58,16 @@ pub enum Why {
     DefinitionChanged,
     LivenessFailed,
     StartupFailed,
+    /// It is to have other resources, and can't have them while it runs.
+    Resized,
     /// The runtime doesn't know its state; it might be running.
     Unknown,
+}
+
+/// Where a container of this name stands in the pod.
+pub fn which(pod: &Pod, name: &str) -> Option<Which> {
+    let init = pod.init_containers().iter().position(|c| c.name == name).map(Which::Init);
+    init.or_else(|| pod.containers().iter().position(|c| c.name == name).map(Which::Main))
 }
 
 /// All that the plan depends on.

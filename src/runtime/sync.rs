@@ -178,15 +178,19 @@ impl Runtime {
                     Stopped::All => {}
                     waits => return Ok((waits.wait(), None)),
                 }
+                self.forget_resize(pod, memory)?;
                 let volumes = self.prepare(pod, memory)?;
                 let sandbox = &self.create_sandbox(pod, memory, attempt)?;
                 Ok(self.start_all(&Ground { pod, observed, sandbox, volumes: &volumes }, memory, &start))
             }
-            Plan::Keep { sandbox, kill, start } => {
+            Plan::Keep { sandbox, mut kill, start } => {
                 if let Some(message) = memory.stop_failed.take() {
                     return Err(Error::Start(message));
                 }
+                let resize = self.resize(pod, memory, observed)?;
+                kill.extend(resize.kill);
                 let killing = self.kill_some(pod, memory, observed, &kill);
+                let killing = resize.again.map_or(killing, |time| killing.or_after(time));
                 let volumes = self.prepare(pod, memory)?;
                 let sandbox = observed.sandboxes.iter().find(|s| s.sandbox.id == sandbox);
                 match sandbox {
@@ -210,7 +214,11 @@ impl Runtime {
         memory.told = message;
     }
 
-    fn keep_record(&self, pod: &Arc<Pod>, memory: &mut Memory) -> Result<(), Error> {
+    pub(super) fn keep_record(&self, pod: &Arc<Pod>, memory: &mut Memory) -> Result<(), Error> {
+        // While it is being resized, it is what it was.
+        if memory.resizing.is_some() {
+            return Ok(());
+        }
         if memory.recorded.as_ref().is_none_or(|recorded| !Arc::ptr_eq(recorded, pod)) {
             record::write(&self.node.paths, pod)?;
             memory.recorded = Some(pod.clone());
@@ -249,6 +257,8 @@ impl Runtime {
             messages: &memory.messages,
             to_restart: &memory.killed_to_restart,
             failed: memory.failed.as_ref(),
+            resources: memory.recorded.as_deref().unwrap_or(pod),
+            resize_waits: memory.resizing.as_ref().map(|resizing| resizing.waits.as_deref()),
             not_ready: &verdicts.not_ready,
             not_started: &verdicts.not_started,
             host_ips: &self.node.ips,
@@ -411,6 +421,7 @@ fn kill_message(kill: &Kill, container: &str) -> String {
         Why::DefinitionChanged => "definition changed",
         Why::LivenessFailed => "failed liveness probe",
         Why::StartupFailed => "failed startup probe",
+        Why::Resized => "is to have other resources",
         Why::Unknown => "is in an unknown state",
     };
     let then = if kill.restart { ", will be restarted" } else { "" };

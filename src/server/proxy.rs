@@ -40,7 +40,9 @@ impl Upstream {
         };
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let address = match host.strip_prefix("localhost") {
-            Some(port) => port.strip_prefix(':').and_then(|port| port.parse().ok()).map(|p| SocketAddr::new(loopback, p)),
+            Some(port) => {
+                port.strip_prefix(':').and_then(|port| port.parse().ok()).map(|p| SocketAddr::new(loopback, p))
+            }
             None => host.parse::<SocketAddr>().ok(),
         };
         let mut address = address.ok_or_else(|| refused("it has no address and port"))?;
@@ -217,12 +219,7 @@ impl Pipe {
 
 /// Passes on what comes from either side. Ends when the other server has ended, or the client has
 /// broken off.
-fn pump(
-    client: &mut Connection,
-    server: &mut TcpStream,
-    received: Vec<u8>,
-    idle: Option<Duration>,
-) -> io::Result<()> {
+fn pump(client: &mut Connection, server: &mut TcpStream, received: Vec<u8>, idle: Option<Duration>) -> io::Result<()> {
     let (mut up, mut down) = (Pipe::new(received), Pipe::new(Vec::new()));
     let mut moved = Instant::now();
     loop {
@@ -281,7 +278,9 @@ mod tests {
             let upstream = Upstream::parse(url).expect("is good");
             assert_eq!((upstream.address.to_string().as_str(), upstream.target.as_str()), (address, target), "{url}");
         }
-        for url in ["", "/exec/abc", "https://127.0.0.1:1/", "http://host:80/", "http://127.0.0.1/x", "http://127.0.0.1:1/a b"] {
+        for url in
+            ["", "/exec/abc", "https://127.0.0.1:1/", "http://host:80/", "http://127.0.0.1/x", "http://127.0.0.1:1/a b"]
+        {
             assert!(Upstream::parse(url).is_err(), "{url}");
         }
     }

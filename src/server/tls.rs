@@ -104,10 +104,8 @@ impl Settings {
         let (cert_file, key_file) = (&self.certificate.cert_file, &self.certificate.key_file);
         let chain = read_certificates("the certificate", cert_file)?;
         let key = PrivateKeyDer::from_pem_file(key_file).map_err(|e| read("the key", key_file, &e))?;
-        let provider = Arc::new(CryptoProvider {
-            cipher_suites: suites(&self.cipher_suites)?,
-            ..ring::default_provider()
-        });
+        let provider =
+            Arc::new(CryptoProvider { cipher_suites: suites(&self.cipher_suites)?, ..ring::default_provider() });
         let clients = match &self.client_ca_file {
             Some(path) => {
                 let mut roots = RootCertStore::empty();
@@ -281,7 +279,8 @@ fn next<'a>(der: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
     let (first, mut rest) = rest.split_first()?;
     let mut length = usize::from(*first);
     if length >= 0x80 {
-        let (bytes, after) = rest.split_at_checked(length - 0x80).filter(|(bytes, _)| (1..=3).contains(&bytes.len()))?;
+        let (bytes, after) =
+            rest.split_at_checked(length - 0x80).filter(|(bytes, _)| (1..=3).contains(&bytes.len()))?;
         length = bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
         rest = after;
     }
@@ -289,7 +288,6 @@ fn next<'a>(der: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
     *der = after;
     Some((*tag, content))
 }
-
 
 #[cfg(test)]
 mod tests;

@@ -252,6 +252,9 @@ impl FileSet {
         };
         // The same pod stays the same value; of a file with problems no pod goes.
         for pod in &mut pods {
+            if let Some(same) = old_pods.iter().find_map(|old| identity::resized(old, pod)) {
+                *pod = Arc::new(same);
+            }
             if let Some(old) = old_pods.iter().find(|old| old.uid == pod.uid && !identity::changed(old, pod)) {
                 *pod = old.clone();
             }

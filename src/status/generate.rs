@@ -30,6 +30,10 @@ pub struct Facts<'a> {
     pub to_restart: &'a HashSet<ContainerId>,
     /// The pod has failed as a whole, whatever its containers did.
     pub failed: Option<&'a PodFailure>,
+    /// The pod as it was when it got the resources that it has.
+    pub resources: &'a Pod,
+    /// While it is being resized: what it waits for.
+    pub resize_waits: Option<Option<&'a str>>,
     /// The node's addresses.
     pub host_ips: &'a [String],
     /// The status as it was.
@@ -64,6 +68,30 @@ pub fn generate(facts: &Facts<'_>) -> core::PodStatus {
         ephemeral_container_statuses: (!ephemeral.is_empty()).then_some(ephemeral),
         ..Default::default()
     }
+}
+
+/// The status of a pod that the node doesn't run (pkg/kubelet/kubelet.go `rejectPod`).
+pub fn refused(pod: &Pod, reason: &str, message: &str) -> core::PodStatus {
+    core::PodStatus {
+        phase: Some(Phase::Failed.as_str().to_owned()),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        qos_class: Some(QosClass::of(&pod.spec).as_str().to_owned()),
+        ..Default::default()
+    }
+}
+
+/// Adds a condition that is true, or sets its reason and message.
+pub fn set_condition(status: &mut core::PodStatus, type_: &str, reason: &str, message: &str) {
+    let conditions = status.conditions.get_or_insert_default();
+    conditions.retain(|c| c.type_ != type_);
+    conditions.push(core::PodCondition {
+        type_: type_.to_owned(),
+        status: "True".to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        ..Default::default()
+    });
 }
 
 /// Nothing of a pod in such a phase runs again.
@@ -112,6 +140,9 @@ impl Facts<'_> {
                 if !observed.image.is_empty() {
                     status.image = observed.image.clone();
                 }
+                let has = self.resources.container(&container.name);
+                status.resources = has.and_then(|has| has.resources.clone());
+                status.allocated_resources = container.resources.as_ref().and_then(|r| r.requests.clone());
                 self.state(c, default_reason)
             }
         });
@@ -216,7 +247,12 @@ impl Facts<'_> {
             ("ContainersReady", ready),
             ("PodScheduled", Verdict::TRUE),
         ];
-        all.into_iter().map(|(kind, verdict)| self.condition(kind, verdict)).collect()
+        let resizing = self.resize_waits.map(|waits| match waits {
+            Some(why) => Verdict { ok: true, reason: "Error", message: why.to_owned() },
+            None => Verdict::TRUE,
+        });
+        let all = all.into_iter().chain(resizing.map(|verdict| ("PodResizeInProgress", verdict)));
+        all.map(|(kind, verdict)| self.condition(kind, verdict)).collect()
     }
 
     /// A condition keeps the time of its last transition for as long as its status stays.

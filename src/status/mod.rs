@@ -8,7 +8,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use generate::{Facts, generate, is_terminal, phase};
+pub use generate::{Facts, generate, is_terminal, phase, refused, set_condition};
 pub use store::{Store, StoredPod};
 
 /// Why a container waits: its waiting state.

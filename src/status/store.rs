@@ -35,6 +35,13 @@ impl Store {
         }
     }
 
+    /// What was said of it before counts no more.
+    pub fn clear_status(&self, pod: &Pod) {
+        if let Some(stored) = self.0.write().get_mut(&(pod.name.clone(), pod.uid.clone())) {
+            stored.status = None;
+        }
+    }
+
     pub fn remove(&self, pod: &Pod) {
         self.0.write().remove(&(pod.name.clone(), pod.uid.clone()));
     }

@@ -106,6 +106,8 @@ fn status_with(
         messages: &HashMap::from([(ContainerId::new("m0"), "said".to_owned())]),
         to_restart: &HashSet::from([ContainerId::new("killed0")]),
         failed: None,
+        resources: pod,
+        resize_waits: None,
         host_ips: &["192.0.2.10".to_owned()],
         before,
         now: Timestamp::from_second(second).expect("in range"),

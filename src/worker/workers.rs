@@ -89,8 +89,18 @@ impl Workers {
         self.pods.contains_key(uid)
     }
 
+    /// The pods that are wanted and have not ended: what they ask for is theirs.
+    pub fn running(&self) -> Vec<Arc<Pod>> {
+        let counts = |w: &&Worker| w.wanted && w.state != State::Ended;
+        let pods = self.pods.values().filter(counts).filter_map(|w| match (&w.again, &w.target) {
+            (Some(pod), _) | (None, Target::Known(pod)) => Some(pod.clone()),
+            (None, Target::Orphan { .. }) => None,
+        });
+        pods.collect()
+    }
+
     /// The pod, if more than its name is known.
-    pub fn pod(&self, uid: &PodUid) -> Option<&Pod> {
+    pub fn pod(&self, uid: &PodUid) -> Option<&Arc<Pod>> {
         match &self.pods.get(uid)?.target {
             Target::Known(pod) => Some(pod),
             Target::Orphan { .. } => None,
@@ -107,8 +117,8 @@ impl Workers {
         self.want(pod.clone(), now);
         let Some(worker) = self.pods.get_mut(&uid) else { return };
         worker.status = worker.status.take().or(known.status);
-        if let Some(memory) = worker.memory.as_mut().filter(|_| !identity::changed(&known.pod, &pod)) {
-            memory.recorded = Some(pod);
+        if let Some(memory) = worker.memory.as_mut() {
+            memory.recorded = Some(if identity::changed(&known.pod, &pod) { known.pod } else { pod });
         }
     }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
 
+use cleat::admission;
 use cleat::cgroup::Version;
 use cleat::cgroup::policy::{MemoryQos, Policy};
 use cleat::cri::{Image, ImageUser};
@@ -19,6 +20,8 @@ pub const NAME: &str = "edge-1";
 pub const HOSTS: &str = "127.0.0.1 localhost\n192.0.2.10 edge-1\n";
 const RESOLV_CONF: &str = "nameserver 192.0.2.53\nsearch edge.example\noptions ndots:2\n";
 
+const PLENTY: [&str; 6] = ["cpu", "memory", "pods", "ephemeral-storage", "hugepages-2Mi", "hugepages-1Gi"];
+
 pub struct Setting {
     pub node: Node,
     pub resolv_conf: Option<String>,
@@ -27,7 +30,8 @@ pub struct Setting {
     pub volume_groups: Vec<i64>,
     pub pod_ips: Vec<String>,
     pub image: Image,
-    pub sysctls: Allowlist,
+    /// A node that has more than enough.
+    pub admission: admission::Node,
     pub services: Vec<core::Service>,
     pub policy: Policy,
 }
@@ -72,7 +76,14 @@ impl Setting {
             volume_groups: Vec::new(),
             pod_ips: vec!["10.90.0.7".to_owned()],
             image,
-            sysctls: Allowlist::new(Kernel::parse("6.1.0"), &["kernel.msg*".to_owned()]).expect("a list"),
+            admission: admission::Node {
+                name: NAME.to_owned(),
+                labels: admission::node_labels(NAME, &Default::default()),
+                taints: Vec::new(),
+                allocatable: PLENTY.map(|name| (name.to_owned(), i64::MAX)).into_iter().collect(),
+                sysctls: Allowlist::new(Kernel::parse("6.1.0"), &["kernel.msg*".to_owned()]).expect("a list"),
+                strict_supplemental_groups: true,
+            },
             services: Vec::new(),
             policy: Policy {
                 version: Version::V2,

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::path::PathBuf;
 
+use cleat::admission;
 use cleat::cgroup;
 use cleat::cri::api;
 use cleat::pod::Source as Origins;
@@ -30,8 +31,8 @@ pub fn requests(setting: &Setting, text: &str) -> Lines {
     assert_eq!(manifest.problems, [], "{text}");
     assert_eq!(manifest.warnings, [], "{text}");
     let pod = manifest.pods.first().expect("a pod");
-    let lines = match request::admit(pod, &setting.sysctls) {
-        Ok(()) => admitted(setting, pod),
+    let lines = match admission::admit(pod, &setting.admission, &[]) {
+        Ok(_) => admitted(setting, pod),
         Err(refusal) => Lines::from([("refused".to_owned(), format!("{}: {}", refusal.reason, refusal.message))]),
     };
     // It is made from the manifest's content and says nothing here.

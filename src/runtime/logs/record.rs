@@ -75,7 +75,9 @@ pub struct Decoder {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum At {
     Prefix(Vec<u8>),
-    Content { partial: bool },
+    Content {
+        partial: bool,
+    },
     /// A record that is not shown.
     Skipped,
 }

@@ -4,7 +4,6 @@
 //!
 //! Knows nothing of when a request is made, nor of cgroups: whoever calls adds the resources.
 
-mod admission;
 mod container;
 mod dns;
 mod env_file;
@@ -22,7 +21,6 @@ mod userns;
 
 use std::net::IpAddr;
 
-pub use admission::{Refusal, admit};
 pub use container::{Input, container};
 pub use dns::pod_dns;
 pub use environment::{EnvInput, Environment, Lookup, environment};

@@ -4,9 +4,9 @@
 //! Knows nothing of what is asked for but method and path.
 
 mod attributes;
-mod token;
 #[cfg(test)]
 mod tests;
+mod token;
 
 use crate::server::http::{Head, Peer};
 pub use attributes::Attributes;

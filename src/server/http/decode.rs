@@ -160,7 +160,11 @@ mod tests {
             (Framing::Length(17), "", Err(413)),
             (Framing::Length(u64::MAX), "", Err(413)),
             (Framing::Chunked, "3\r\nabc\r\n0\r\n\r\nGET", Ok(("abc", "GET", true))),
-            (Framing::Chunked, "3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\nT: r\r\n\r\nG", Ok(("abc0123456789", "G", true))),
+            (
+                Framing::Chunked,
+                "3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\nT: r\r\n\r\nG",
+                Ok(("abc0123456789", "G", true)),
+            ),
             (Framing::Chunked, "3\r\nab", Ok(("ab", "", false))),
             (Framing::Chunked, "0\r\n\r", Ok(("", "\r", false))),
             (Framing::Chunked, "3\nabc\n0\n\n", Err(400)),

@@ -259,9 +259,11 @@ mod tests {
         assert!(head.keep_alive && head.expects_continue && head.chunks);
         let old = read(b"GET / HTTP/1.0\r\n\r\n").expect("is good").expect("is whole");
         assert!(!old.keep_alive && !old.chunks);
-        let close = read(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: a, Close\r\n\r\n").expect("is good").expect("whole");
+        let close =
+            read(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: a, Close\r\n\r\n").expect("is good").expect("whole");
         assert!(!close.keep_alive);
-        let twice = read(b"GET / HTTP/1.1\r\nhost: x\r\nAuthorization: a\r\nAuthorization: b\r\n\r\n").expect("is good");
+        let twice =
+            read(b"GET / HTTP/1.1\r\nhost: x\r\nAuthorization: a\r\nAuthorization: b\r\n\r\n").expect("is good");
         assert_eq!(twice.expect("is whole").header("authorization"), None);
     }
 

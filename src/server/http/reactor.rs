@@ -112,10 +112,18 @@ struct Waiting {
 
 enum Phase {
     /// Of so many bytes it is known that the head doesn't end in them.
-    Reading { looked: usize },
-    Writing { rest: Vec<u8>, sent: usize, keep_alive: bool },
+    Reading {
+        looked: usize,
+    },
+    Writing {
+        rest: Vec<u8>,
+        sent: usize,
+        keep_alive: bool,
+    },
     /// All is said; what still comes is thrown away, up to so many bytes.
-    Lingering { left: usize },
+    Lingering {
+        left: usize,
+    },
 }
 
 enum Step {

@@ -19,7 +19,8 @@ pub fn healthz(parts: &Parts, only: Option<&str>, query: &Query, now: Instant) -
     };
     // Lines are written to standard error one by one; there is nothing that could be behind.
     let log = Ok(());
-    let checks = [("ping", Ok(())), ("log", log), ("syncloop", sync_loop), ("runtime", parts.runtime.health.check(now))];
+    let checks =
+        [("ping", Ok(())), ("log", log), ("syncloop", sync_loop), ("runtime", parts.runtime.health.check(now))];
     answer(&checks, only, query)
 }
 

@@ -19,7 +19,9 @@ pub fn serve(root: &Path, path: &[String], directory: bool) -> Reply {
     let opened = open(root, &relative).and_then(|file| Ok((file.metadata()?, file)));
     match opened {
         Ok((meta, _)) if meta.is_dir() && !directory => redirect(path).into(),
-        Ok((meta, file)) if meta.is_dir() => list(file).map_or_else(failed, |html| Response::new(200, HTML, html)).into(),
+        Ok((meta, file)) if meta.is_dir() => {
+            list(file).map_or_else(failed, |html| Response::new(200, HTML, html)).into()
+        }
         Ok((meta, file)) if meta.is_file() && !directory => whole(file, &meta),
         Ok(_) => Response::not_found().into(),
         Err(e) => failed(e).into(),

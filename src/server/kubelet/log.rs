@@ -10,9 +10,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{Parts, Target, no_container};
 use crate::pod::core;
+use crate::runtime::log_file;
 use crate::runtime::logs::read::{self, Options, Sink};
 use crate::runtime::logs::record::{Filter, Stream};
-use crate::runtime::log_file;
 use crate::server::http::{Out, Query, Reply, Response, TEXT};
 use crate::status::StoredPod;
 
@@ -140,7 +140,12 @@ fn path(parts: &Parts, stored: &StoredPod, name: &str, chosen: &Chosen) -> PathB
     let known = observed.iter().flat_map(|o| &o.containers).find(|c| c.status.container.id.as_str() == chosen.id);
     match known.map(|c| c.status.log_path.as_str()).filter(|path| !path.is_empty()) {
         Some(path) => path.into(),
-        None => parts.runtime.node.paths.pod_logs(&stored.pod.uid, &stored.pod.name).join(log_file(name, chosen.restart_count)),
+        None => parts
+            .runtime
+            .node
+            .paths
+            .pod_logs(&stored.pod.uid, &stored.pod.name)
+            .join(log_file(name, chosen.restart_count)),
     }
 }
 
@@ -192,21 +197,28 @@ mod tests {
     fn which_container_it_is() {
         let status = |json: serde_json::Value| -> core::PodStatus {
             let mut json = json;
-            for (key, value) in [("name", "c".into()), ("image", "i".into()), ("imageID", "".into()), ("ready", true.into())] {
+            for (key, value) in
+                [("name", "c".into()), ("image", "i".into()), ("imageID", "".into()), ("ready", true.into())]
+            {
                 json[key] = value;
             }
             serde_json::from_value(serde_json::json!({"containerStatuses": [json]})).expect("a status")
         };
-        let ended = |id: &str| serde_json::json!({"terminated": {"exitCode": 0, "containerID": format!("containerd://{id}")}});
+        let ended =
+            |id: &str| serde_json::json!({"terminated": {"exitCode": 0, "containerID": format!("containerd://{id}")}});
         let running = serde_json::json!({"running": {}});
         let waiting = serde_json::json!({"waiting": {"reason": "CrashLoopBackOff", "message": "later"}});
         let chosen = |id: &str, restart_count| Ok(Chosen { id: id.to_owned(), restart_count });
-        let two = status(serde_json::json!({"restartCount": 2, "containerID": "containerd://b", "state": running, "lastState": ended("a")}));
+        let two = status(
+            serde_json::json!({"restartCount": 2, "containerID": "containerd://b", "state": running, "lastState": ended("a")}),
+        );
         assert_eq!(choose(Some(&two), "c", false), chosen("b", 2));
         assert_eq!(choose(Some(&two), "c", true), chosen("a", 1));
         let first = status(serde_json::json!({"restartCount": 0, "containerID": "containerd://a", "state": running}));
         assert!(choose(Some(&first), "c", true).is_err_and(|why| why.contains("previous")));
-        let crashed = status(serde_json::json!({"restartCount": 1, "containerID": "containerd://a", "state": waiting, "lastState": ended("a")}));
+        let crashed = status(
+            serde_json::json!({"restartCount": 1, "containerID": "containerd://a", "state": waiting, "lastState": ended("a")}),
+        );
         assert_eq!(choose(Some(&crashed), "c", false), chosen("a", 1));
         let never = status(serde_json::json!({"restartCount": 0, "state": waiting}));
         assert!(choose(Some(&never), "c", false).is_err_and(|why| why.contains("CrashLoopBackOff later")));

@@ -103,10 +103,14 @@ impl Kubelet {
             Route::Run(target) => streaming::run(parts, &target, request, user).into(),
             Route::Checkpoint(target) => streaming::checkpoint(parts, &target, query, user).into(),
             Route::Disabled(why) => Response::text(405, format!("this endpoint is disabled: {why}\n")).into(),
-            Route::WrongMethod(allow) => Response::text(405, "405 method not allowed\n").with_header("Allow", allow).into(),
-            Route::Metrics | Route::ContainerMetrics | Route::ResourceMetrics | Route::ProbeMetrics | Route::Summary => {
-                Response::not_found().into()
+            Route::WrongMethod(allow) => {
+                Response::text(405, "405 method not allowed\n").with_header("Allow", allow).into()
             }
+            Route::Metrics
+            | Route::ContainerMetrics
+            | Route::ResourceMetrics
+            | Route::ProbeMetrics
+            | Route::Summary => Response::not_found().into(),
             Route::NotFound => Response::not_found().into(),
         }
     }

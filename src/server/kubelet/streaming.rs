@@ -160,7 +160,8 @@ fn failed(error: cri::Error) -> Response {
 
 fn streams(query: &Query) -> Result<Streams, Response> {
     let on = |name: &str| query.get(name).is_some_and(|value| matches!(value, "1" | "true"));
-    let (stdin, stdout, stderr, tty) = (on("input") || on("stdin"), on("output") || on("stdout"), on("error") || on("stderr"), on("tty"));
+    let (stdin, stdout, stderr, tty) =
+        (on("input") || on("stdin"), on("output") || on("stdout"), on("error") || on("stderr"), on("tty"));
     let stderr = stderr && !tty;
     match stdin || stdout || stderr {
         true => Ok(Streams { stdin, stdout, stderr, tty }),
@@ -175,7 +176,8 @@ fn ports(head: &Head) -> Result<Vec<i32>, Response> {
         let port = text.parse::<u16>().ok().filter(|port| *port > 0);
         port.map(i32::from).ok_or_else(|| Response::text(400, format!("{text:?} is no port\n")))
     };
-    let ports: Vec<i32> = texts.filter(|text| !text.is_empty()).take(MAX_PORTS + 1).map(port).collect::<Result<_, _>>()?;
+    let ports: Vec<i32> =
+        texts.filter(|text| !text.is_empty()).take(MAX_PORTS + 1).map(port).collect::<Result<_, _>>()?;
     if ports.len() > MAX_PORTS {
         return Err(Response::text(400, "these are too many ports\n"));
     }

@@ -1,13 +1,14 @@
-//! The main loop: one `select!` over everything that can happen, handed to a `SyncHandler`. It never
-//! blocks: what takes time is given to workers and lanes, which report back here.
+//! What the agent does with what the loop hears.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crossbeam::channel::{Receiver, Sender, select, tick};
+use crossbeam::channel::Sender;
 
+use super::SyncHandler;
+use super::admission::{Admission, Aside};
+use crate::admission::Refusal;
 use crate::cgroup;
 use crate::cgroup::values::Totals;
 use crate::lane::Lane;
@@ -16,155 +17,23 @@ use crate::pleg::{self, Cache};
 use crate::pod::{Pod, PodName, PodUid, Source};
 use crate::probe::ProbeResult;
 use crate::runtime::{self, Done, Known, Left, Paths, Target};
-use crate::source::mux::{Op, PodUpdate};
-use crate::status::{Store, events};
+use crate::status::{self, Store, events};
 use crate::worker::{Failed, Pool, Report, Workers};
 
-/// How often pods are looked for whose time has come.
-const SYNC_TICK: Duration = Duration::from_secs(1);
-/// How often it is looked for pods that nobody wants.
-const HOUSEKEEPING: Duration = Duration::from_secs(2);
 /// How often the disk is looked at for what pods have left behind.
 const SURVEY: Duration = Duration::from_secs(60);
 /// A failure that goes on as it is, is told again after so long.
 const TELL_AGAIN: Duration = Duration::from_secs(300);
-/// How long jobs may take to come back when the agent ends.
-const FAREWELL: Duration = Duration::from_secs(5);
 
-/// What the loop hears.
-pub struct Inputs {
-    pub updates: Receiver<PodUpdate>,
-    /// Objects that pods refer to have changed.
-    pub objects: Receiver<BTreeSet<Key>>,
-    pub pleg: Receiver<pleg::Event>,
-    pub probes: Receiver<ProbeResult>,
-    /// Lanes that are done.
-    pub lanes: Receiver<Done>,
-    /// Workers that are done.
-    pub reports: Receiver<Report>,
-    /// What was found on disk.
-    pub surveys: Receiver<Vec<Left>>,
-    /// The agent is to end.
-    pub stop: Receiver<()>,
-}
-
-/// What the loop does with it.
-pub trait SyncHandler {
-    /// Pods of a source that are new, in the order of their creation.
-    fn additions(&mut self, pods: Vec<Arc<Pod>>, now: Instant);
-    fn updates(&mut self, pods: Vec<Arc<Pod>>, now: Instant);
-    fn removes(&mut self, pods: Vec<Arc<Pod>>, now: Instant);
-    fn reconcile(&mut self, pods: Vec<Arc<Pod>>, now: Instant);
-    /// The source has been heard.
-    fn source_heard(&mut self, source: Source, now: Instant);
-    /// Objects that pods refer to have come, changed or gone.
-    fn objects(&mut self, changed: BTreeSet<Key>);
-    fn pleg(&mut self, event: pleg::Event, now: Instant);
-    fn probe(&mut self, result: ProbeResult);
-    fn lane_done(&mut self, done: Done);
-    fn report(&mut self, report: Report, now: Instant);
-    fn survey(&mut self, left: Vec<Left>, now: Instant);
-    /// Pods whose time has come.
-    fn syncs(&mut self, now: Instant);
-    /// Pods that nobody wants, and what they left behind.
-    fn cleanups(&mut self, now: Instant);
-    /// Gives out the jobs for which there is room.
-    fn dispatch(&mut self, now: Instant);
-    /// No job is out.
-    fn is_idle(&self) -> bool;
-}
-
-/// When the loop last turned, for health checks: it does so at least each second.
-pub struct Heartbeat {
-    start: Instant,
-    last: AtomicU64,
-}
-
-impl Default for Heartbeat {
-    fn default() -> Self {
-        Heartbeat { start: Instant::now(), last: AtomicU64::new(0) }
-    }
-}
-
-impl Heartbeat {
-    fn beat(&self, now: Instant) {
-        let millis = u64::try_from(now.duration_since(self.start).as_millis()).unwrap_or(u64::MAX);
-        self.last.store(millis, Ordering::Relaxed);
-    }
-
-    /// How long ago the loop turned.
-    pub fn age(&self, now: Instant) -> Duration {
-        let last = self.start + Duration::from_millis(self.last.load(Ordering::Relaxed));
-        now.saturating_duration_since(last)
-    }
-}
-
-/// Runs until `stop` hears something.
-pub fn run(handler: &mut dyn SyncHandler, inputs: &Inputs, heartbeat: &Heartbeat) {
-    let sync = tick(SYNC_TICK);
-    let housekeeping = tick(HOUSEKEEPING);
-    loop {
-        select! {
-            recv(inputs.updates) -> update => if let Ok(update) = update {
-                let now = Instant::now();
-                configure(handler, update, now);
-            },
-            recv(inputs.objects) -> changed => if let Ok(changed) = changed {
-                handler.objects(changed);
-            },
-            recv(inputs.pleg) -> event => if let Ok(event) = event {
-                handler.pleg(event, Instant::now());
-            },
-            recv(inputs.probes) -> result => if let Ok(result) = result {
-                handler.probe(result);
-            },
-            recv(inputs.lanes) -> done => if let Ok(done) = done {
-                handler.lane_done(done);
-            },
-            recv(inputs.reports) -> report => if let Ok(report) = report {
-                handler.report(report, Instant::now());
-            },
-            recv(inputs.surveys) -> left => if let Ok(left) = left {
-                handler.survey(left, Instant::now());
-            },
-            recv(sync) -> _ => handler.syncs(Instant::now()),
-            recv(housekeeping) -> _ => handler.cleanups(Instant::now()),
-            recv(inputs.stop) -> _ => break,
-        }
-        let now = Instant::now();
-        heartbeat.beat(now);
-        handler.dispatch(now);
-    }
-    // Calls that are under way come to their end, so that nothing half made is left.
-    let until = Instant::now() + FAREWELL;
-    while !handler.is_idle() {
-        match inputs.reports.recv_deadline(until) {
-            Ok(report) => handler.report(report, Instant::now()),
-            Err(_) => break,
-        }
-    }
-}
-
-fn configure(handler: &mut dyn SyncHandler, update: PodUpdate, now: Instant) {
-    let PodUpdate { source, op, mut pods } = update;
-    log::debug!("{source}: {op:?} {}", pods.iter().map(|p| p.name.to_string()).collect::<Vec<_>>().join(" "));
-    match op {
-        Op::Add => {
-            pods.sort_by(|a, b| a.meta.creation_timestamp.cmp(&b.meta.creation_timestamp));
-            handler.additions(pods, now);
-        }
-        // A graceful deletion is an update: the pod's worker sees it.
-        Op::Update | Op::Delete => handler.updates(pods, now),
-        Op::Remove => handler.removes(pods, now),
-        Op::Reconcile => handler.reconcile(pods, now),
-    }
-    handler.source_heard(source, now);
-}
+/// Reason and message of a pod that was ended for a more important one (pkg/kubelet/preemption).
+const PREEMPTING: &str = "Preempting";
+const PREEMPTED: &str = "Preempted in order to admit critical pod";
 
 /// The handler of the agent.
 pub struct Handler {
     workers: Workers,
     pool: Pool,
+    admission: Admission,
     cache: Arc<Cache>,
     store: Arc<Store>,
     /// Pods that the agent kept before it was started, for what nobody wants any more.
@@ -195,35 +64,167 @@ impl Tiers {
 }
 
 /// Looks at the disk, and at what the pods are in, on a lane.
-struct SurveyWork {
+pub struct SurveyWork {
     lane: Lane,
     paths: Paths,
     tiers: Arc<Tiers>,
     found: Sender<Vec<Left>>,
     next: Option<Instant>,
+    /// Pods have come, changed or gone since the tiers were last held to their values.
+    totals_changed: bool,
+}
+
+impl SurveyWork {
+    pub fn new(paths: Paths, tiers: Tiers, found: Sender<Vec<Left>>) -> SurveyWork {
+        let lane = Lane::new("survey", 1);
+        SurveyWork { lane, paths, tiers: Arc::new(tiers), found, next: None, totals_changed: false }
+    }
+
+    fn look(&mut self, pods: &[Arc<Pod>], now: Instant) {
+        let due = self.next.is_none_or(|next| next <= now);
+        if !due && !self.totals_changed {
+            return;
+        }
+        self.totals_changed = false;
+        let totals = Totals::of(pods.iter().map(|pod| &pod.spec));
+        let (paths, tiers, found) = (self.paths.clone(), self.tiers.clone(), self.found.clone());
+        if due {
+            self.next = Some(now + SURVEY);
+        }
+        self.lane.submit(move || {
+            tiers.ensure(&totals);
+            if due {
+                // With the loop gone nobody waits for it.
+                let _ = found.send(runtime::survey(&paths, &tiers.cgroups));
+            }
+        });
+    }
 }
 
 impl Handler {
-    /// `sources`: those that have to be heard before anything is removed.
+    /// `records`: the pods of before; `sources`: those that have to be heard before anything is
+    /// removed.
     pub fn new(
-        workers: Workers,
-        pool: Pool,
+        (workers, pool): (Workers, Pool),
+        admission: Admission,
         cache: Arc<Cache>,
         store: Arc<Store>,
         records: Vec<Known>,
         sources: HashSet<Source>,
-        (paths, tiers, found): (Paths, Tiers, Sender<Vec<Left>>),
+        surveys: SurveyWork,
     ) -> Handler {
         Handler {
             workers,
             pool,
+            admission,
             cache,
             store,
             records: records.into_iter().map(|known| (known.pod.uid.clone(), known)).collect(),
             unheard: sources,
             reached: false,
             told: HashMap::new(),
-            surveys: SurveyWork { lane: Lane::new("survey", 1), paths, tiers: Arc::new(tiers), found, next: None },
+            surveys,
+        }
+    }
+
+    /// Once it is known what runs, pods are let in.
+    fn admit_early(&mut self, now: Instant) {
+        if self.reached {
+            let (records, cache) = (&self.records, &self.cache);
+            let has_something = |uid: &PodUid| cache.get(uid).is_some_and(|(observed, _)| !observed.is_empty());
+            let pods = self.admission.take_early(|uid| records.contains_key(uid) || has_something(uid));
+            pods.into_iter().for_each(|pod| self.admit(pod, now));
+        }
+    }
+
+    /// The pod is to run if the node can hold it.
+    fn admit(&mut self, pod: Arc<Pod>, now: Instant) {
+        let ended = self.records.get(&pod.uid).and_then(|known| known.status.as_ref());
+        if ended.is_some_and(|status| status::is_terminal(status)) {
+            // It needs nothing any more.
+            return self.begin(pod, now);
+        }
+        match self.admission.ask(&pod, &self.workers.running()) {
+            Ok(victims) if victims.is_empty() => self.begin(pod, now),
+            Ok(victims) => {
+                victims.iter().for_each(|uid| self.preempt(uid));
+                self.admission.put_aside(pod, Aside::Waits(victims));
+            }
+            Err(refusal) => self.refuse(pod, refusal),
+        }
+    }
+
+    fn begin(&mut self, pod: Arc<Pod>, now: Instant) {
+        if let Some(Aside::Refused(_) | Aside::Preempted) = self.admission.aside(&pod.uid) {
+            log::info!("{}: there is room for it now", pod.name);
+            self.store.clear_status(&pod);
+        }
+        self.admission.forget(&pod.uid);
+        self.orphans_of(&pod.name, &pod.uid, now);
+        self.surveys.totals_changed = true;
+        match self.records.remove(&pod.uid) {
+            Some(known) => self.workers.want_again(pod, known, now),
+            None => self.workers.want(pod, now),
+        }
+    }
+
+    fn refuse(&mut self, pod: Arc<Pod>, refusal: Refusal) {
+        if let Some(Aside::Preempted) = self.admission.aside(&pod.uid) {
+            return;
+        }
+        let Refusal { reason, message, .. } = &refusal;
+        let status = status::refused(&pod, reason, &format!("Pod was rejected: {message}"));
+        let (name, reason, message) = (pod.name.clone(), reason.clone(), message.clone());
+        self.store.set_status(&pod, Arc::new(status));
+        if self.admission.put_aside(pod, Aside::Refused(refusal)) {
+            events::record(events::Kind::Warning, &name, &reason, &message);
+        }
+    }
+
+    /// Ends a pod, so that a more important one may run.
+    fn preempt(&mut self, uid: &PodUid) {
+        let Some(pod) = self.workers.pod(uid).cloned() else { return };
+        events::record(events::Kind::Warning, &pod.name, PREEMPTING, PREEMPTED);
+        self.workers.unwant(uid);
+        self.admission.put_aside(pod, Aside::Preempted);
+    }
+
+    /// Asks again for what was refused, if there may be more room now.
+    fn ask_again(&mut self, now: Instant) {
+        if !self.admission.take_freed() {
+            return;
+        }
+        self.admission.resizes().into_iter().for_each(|pod| self.resize(pod, now));
+        let workers = &self.workers;
+        let pods = self.admission.to_ask_again(|uid| workers.knows(uid));
+        pods.into_iter().for_each(|pod| self.admit(pod, now));
+    }
+
+    fn update(&mut self, pod: Arc<Pod>, now: Instant) {
+        self.store.put(pod.clone());
+        match self.admission.aside(&pod.uid) {
+            Some(Aside::TooEarly) => _ = self.admission.put_aside(pod, Aside::TooEarly),
+            Some(_) => self.admit(pod, now),
+            None => self.resize(pod, now),
+        }
+    }
+
+    /// A pod that runs has changed; if it asks for more, it has to be there.
+    fn resize(&mut self, pod: Arc<Pod>, now: Instant) {
+        let old = self.workers.pod(&pod.uid).cloned();
+        let running = self.workers.running();
+        match old.map_or(Ok(()), |old| self.admission.resize(&old, &pod, &running)) {
+            Ok(()) => {
+                self.surveys.totals_changed = true;
+                self.workers.want(pod, now);
+            }
+            Err(news) => {
+                if let Some(refusal) = news {
+                    let reason = if refusal.may_pass_when_a_pod_ends() { "ResizeDeferred" } else { "ResizeInfeasible" };
+                    events::record(events::Kind::Warning, &pod.name, reason, &refusal.message);
+                }
+                self.workers.touch(&pod.uid, None);
+            }
         }
     }
 
@@ -270,31 +271,25 @@ impl Handler {
 impl SyncHandler for Handler {
     fn additions(&mut self, pods: Vec<Arc<Pod>>, now: Instant) {
         for pod in pods {
-            let known = self.records.remove(&pod.uid);
             self.store.put(pod.clone());
-            if let Some(status) = known.as_ref().and_then(|known| known.status.clone()) {
+            if let Some(status) = self.records.get(&pod.uid).and_then(|known| known.status.clone()) {
                 self.store.set_status(&pod, status);
             }
-            if self.reached {
-                self.orphans_of(&pod.name, &pod.uid, now);
-            }
-            match known {
-                Some(known) => self.workers.want_again(pod, known, now),
-                None => self.workers.want(pod, now),
-            }
+            self.admission.put_aside(pod, Aside::TooEarly);
         }
+        self.admit_early(now);
     }
 
     fn updates(&mut self, pods: Vec<Arc<Pod>>, now: Instant) {
-        for pod in pods {
-            self.store.put(pod.clone());
-            self.workers.want(pod, now);
-        }
+        pods.into_iter().for_each(|pod| self.update(pod, now));
     }
 
     fn removes(&mut self, pods: Vec<Arc<Pod>>, _: Instant) {
         for pod in pods {
             self.store.remove(&pod);
+            self.admission.forget(&pod.uid);
+            self.admission.freed();
+            self.surveys.totals_changed = true;
             self.workers.unwant(&pod.uid);
         }
     }
@@ -325,10 +320,7 @@ impl SyncHandler for Handler {
             pleg::Event::Reachable if self.reached => self.workers.retry_failed(),
             pleg::Event::Reachable => {
                 self.reached = true;
-                let pods: Vec<_> = self.store.list().into_iter().map(|stored| stored.pod.clone()).collect();
-                for pod in pods {
-                    self.orphans_of(&pod.name, &pod.uid, now);
-                }
+                self.admit_early(now);
                 self.cleanups(now);
             }
         }
@@ -351,8 +343,14 @@ impl SyncHandler for Handler {
     fn report(&mut self, report: Report, now: Instant) {
         self.pool.take_back(&report);
         let uid = report.uid.clone();
-        if let (Some(status), Some(pod)) = (&report.status, self.workers.pod(&uid)) {
-            self.store.set_status(pod, Arc::new(status.clone()));
+        let known = self.workers.pod(&uid).cloned();
+        if let (Some(status), Some(pod)) = (&report.status, &known) {
+            let mut status = status.clone();
+            self.admission.note(&uid, &mut status);
+            if status::is_terminal(&status) {
+                self.admission.freed();
+            }
+            self.store.set_status(pod, Arc::new(status));
         }
         let finished = self.workers.report(report, now);
         match finished.failed {
@@ -361,6 +359,10 @@ impl SyncHandler for Handler {
         }
         if finished.gone {
             self.records.remove(&uid);
+            self.admission.freed();
+            if let (Some(pod), Some(Aside::Preempted)) = (known, self.admission.aside(&uid)) {
+                self.store.set_status(&pod, Arc::new(status::refused(&pod, PREEMPTING, PREEMPTED)));
+            }
         }
         if let Some(pod) = finished.again {
             self.workers.want(pod, now);
@@ -400,20 +402,11 @@ impl SyncHandler for Handler {
                 self.workers.orphan(target, now);
             }
         }
-        if self.surveys.next.is_none_or(|next| next <= now) {
-            self.surveys.next = Some(now + SURVEY);
-            let SurveyWork { paths, tiers, found, .. } = &self.surveys;
-            let (paths, tiers, found) = (paths.clone(), tiers.clone(), found.clone());
-            let totals = Totals::of(self.store.list().iter().map(|stored| &stored.pod.spec));
-            self.surveys.lane.submit(move || {
-                tiers.ensure(&totals);
-                // With the loop gone nobody waits for it.
-                let _ = found.send(runtime::survey(&paths, &tiers.cgroups));
-            });
-        }
+        self.surveys.look(&self.workers.running(), now);
     }
 
     fn dispatch(&mut self, now: Instant) {
+        self.ask_again(now);
         while self.reached && self.pool.has_room() {
             let Some(job) = self.workers.next(self.pool.has_room_for_endings(), now) else { return };
             self.pool.give(job);
