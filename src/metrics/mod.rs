@@ -2,6 +2,8 @@
 //! (pkg/kubelet/metrics/metrics.go). One set for the process, so that counting takes one line where
 //! something happens; read by the server alone.
 
+pub mod text;
+
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -185,7 +187,7 @@ mod tests {
         }
         for line in [
             "kubelet_runtime_operations_errors_total{operation_type=\"run_podsandbox\"} ",
-            "kubelet_runtime_operations_duration_seconds_bucket{le=\"0.05\",operation_type=\"run_podsandbox\"} ",
+            "kubelet_runtime_operations_duration_seconds_bucket{operation_type=\"run_podsandbox\",le=\"0.05\"} ",
             "kubelet_started_containers_total{container_type=\"container\"} ",
         ] {
             assert!(text.lines().any(|l| l.starts_with(line)), "{line} is not in\n{text}");
