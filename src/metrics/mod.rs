@@ -39,6 +39,13 @@ pub struct ContainerType {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct FailedStart {
+    pub container_type: &'static str,
+    /// The reason that the container's status shows.
+    pub code: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct HttpRequest {
     pub method: &'static str,
     pub path: &'static str,
@@ -60,7 +67,7 @@ pub struct Metrics {
     pub started_pods: Counter,
     pub started_pods_errors: Counter,
     pub started_containers: Family<ContainerType, Counter>,
-    pub started_containers_errors: Family<ContainerType, Counter>,
+    pub started_containers_errors: Family<FailedStart, Counter>,
     pub http_requests: Family<HttpRequest, Counter>,
     pub http_durations: Durations<HttpRequest>,
     pub http_inflight: Family<HttpRequest, Gauge>,
@@ -103,7 +110,7 @@ impl Metrics {
         r.register(name, help, self.pod_worker_durations.clone());
         let (name, help) = ("kubelet_pod_start_duration_seconds", "Time from the first sight of a pod to its running");
         r.register(name, help, self.pod_start_duration.clone());
-        r.register("kubelet_started_pods", "Sandboxes started", self.started_pods.clone());
+        r.register("kubelet_started_pods", "Sandboxes started or tried to start", self.started_pods.clone());
         let (name, help) = ("kubelet_started_pods_errors", "Sandboxes that could not be started");
         r.register(name, help, self.started_pods_errors.clone());
         r.register("kubelet_started_containers", "Containers started", self.started_containers.clone());
@@ -127,7 +134,15 @@ pub fn runtime_operation(call: &'static str, took: Duration, ok: bool) {
     }
 }
 
-/// A job of a pod has ended: `create`, `update`, `sync`, `kill`.
+/// A container was started, or could not be, for which `code` is the reason.
+pub fn container_start(container_type: &'static str, code: Option<&'static str>) {
+    match code {
+        None => METRICS.started_containers.get_or_create(&ContainerType { container_type }).inc(),
+        Some(code) => METRICS.started_containers_errors.get_or_create(&FailedStart { container_type, code }).inc(),
+    };
+}
+
+/// A job of a pod has ended: `sync`, or `kill` for one that ends.
 pub fn pod_worker(operation_type: &'static str, took: Duration) {
     METRICS.pod_worker_durations.get_or_create(&Operation { operation_type }).observe(took.as_secs_f64());
 }

@@ -52,6 +52,8 @@ pub fn start(
         root_dir: config.root_dir.clone(),
         configuration: server.configuration.clone(),
         streaming_idle: server.streaming_idle,
+        started: jiff::Timestamp::now().as_second(),
+        rates: kubelet::Rates::default(),
     });
     let mut endpoints = Vec::new();
     let mut add = |listener: Box<dyn Listen>, offer: Offer, access: Option<Access>| {

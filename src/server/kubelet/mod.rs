@@ -7,9 +7,12 @@ mod config;
 mod health;
 mod host_log;
 mod log;
+mod metrics;
 mod pods;
 mod route;
+mod stats;
 mod streaming;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,6 +27,7 @@ use crate::status::{Store, StoredPod};
 use crate::sync_loop::Heartbeat;
 pub use route::{Handlers, Offer};
 use route::{Route, Target};
+pub use stats::Rates;
 
 /// What the endpoints tell of.
 pub struct Parts {
@@ -38,6 +42,9 @@ pub struct Parts {
     pub configuration: serde_json::Value,
     /// A stream on which nothing happens ends after so long; `None` is never.
     pub streaming_idle: Option<Duration>,
+    /// When the agent was started, in seconds since 1970.
+    pub started: i64,
+    pub rates: Rates,
 }
 
 /// Where the host's logs are.
@@ -106,11 +113,13 @@ impl Kubelet {
             Route::WrongMethod(allow) => {
                 Response::text(405, "405 method not allowed\n").with_header("Allow", allow).into()
             }
-            Route::Metrics
-            | Route::ContainerMetrics
-            | Route::ResourceMetrics
-            | Route::ProbeMetrics
-            | Route::Summary => Response::not_found().into(),
+            Route::Metrics => metrics::own(parts).into(),
+            Route::ProbeMetrics => metrics::probes(&parts.runtime.probes.snapshot()).into(),
+            Route::ContainerMetrics => {
+                metrics::page(stats::cadvisor(&stats::read(parts, false), &parts.runtime.policy)).into()
+            }
+            Route::ResourceMetrics => metrics::page(stats::resource(&stats::read(parts, false))).into(),
+            Route::Summary => stats::summary(parts, query).into(),
             Route::NotFound => Response::not_found().into(),
         }
     }
