@@ -2,15 +2,19 @@
 //! doubling a line.
 //!
 //! The file that is read is held open, so it may be renamed, compressed or removed meanwhile. The
-//! directory is watched, and the file that takes its name is opened at once. The old one is read to
-//! its end before the new one: it is at its end when its writer has closed it.
+//! directory is watched, and the file that takes its name is opened at once; or, when that has been
+//! put aside too by then, under its new name. The old one is read to its end before the new one: it is
+//! at its end when its writer has closed it. When one came and went before it could be opened, the
+//! reading ends with an error instead of going on without its lines.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
+use std::ffi::{CStr, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -89,14 +93,16 @@ pub fn show(path: &Path, options: &Options, sink: &mut dyn Sink, runs: &dyn Fn()
         if !options.follow {
             return Ok(());
         }
-        log.notice()?;
+        // In this order: what it had done before it ended is noticed.
         if ended.is_none() && !runs() {
             ended = Some(Instant::now());
         }
+        log.notice()?;
         let now = Instant::now();
         let quiet = |since: Instant| now.saturating_duration_since(since.max(moved)) >= QUIET;
         let over = match (log.next.front(), ended) {
-            (Some(next), _) => log.current.closed || quiet(next.appeared),
+            // With two newer ones its writer has long gone on.
+            (Some(next), _) => log.current.closed || log.next.len() > 1 || quiet(next.appeared),
             (None, Some(ended)) => log.current.closed || now.saturating_duration_since(ended) >= QUIET,
             (None, None) => false,
         };
@@ -146,6 +152,24 @@ struct Piece {
     /// Its writer has closed it.
     closed: bool,
     appeared: Instant,
+    /// The name that it was put aside under, if it was.
+    aside: Option<OsString>,
+}
+
+/// What happened in the directory.
+#[derive(Default)]
+struct Seen {
+    /// Something has the log's name that may be another file.
+    renewed: bool,
+    /// How many files were made under that name.
+    made: usize,
+    /// Names that it was put aside under.
+    aside: Vec<OsString>,
+}
+
+/// What stands behind the name of a log that was put aside and not compressed yet.
+fn is_stamp(suffix: &[u8]) -> bool {
+    suffix.strip_prefix(b".").is_some_and(|stamp| !stamp.is_empty() && !stamp.contains(&b'.'))
 }
 
 /// Where the reading is.
@@ -181,12 +205,15 @@ impl Log {
         // The directory is watched before the file is opened, so that no other takes its name unseen.
         let watch = path.parent().filter(|_| follow).map(Watch::new).transpose()?;
         let current = Log::piece(watch.as_ref(), File::open(path)?)?;
-        Ok(Log { path: path.to_owned(), current, next: VecDeque::new(), watch })
+        let mut log = Log { path: path.to_owned(), current, next: VecDeque::new(), watch };
+        // What was made before it was opened may be itself.
+        log.take_in()?;
+        Ok(log)
     }
 
     fn piece(watch: Option<&Watch>, file: File) -> io::Result<Piece> {
         let watch = watch.map(|watch| watch.add(&file)).transpose()?;
-        Ok(Piece { file, watch, closed: false, appeared: Instant::now() })
+        Ok(Piece { file, watch, closed: false, appeared: Instant::now(), aside: None })
     }
 
     fn file(&mut self) -> &mut File {
@@ -195,8 +222,17 @@ impl Log {
 
     /// Takes in what happened to the files and in their directory.
     fn notice(&mut self) -> io::Result<()> {
-        let Some(watch) = &self.watch else { return Ok(()) };
-        let mut renewed = false;
+        match self.take_in()? {
+            (made, opened) if opened < made => {
+                Err(io::Error::other("the log was rotated faster than it is read; lines would be lost"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn events(&mut self) -> io::Result<Seen> {
+        let mut seen = Seen::default();
+        let Some(watch) = &self.watch else { return Ok(seen) };
         let name = self.path.file_name().unwrap_or_default().as_encoded_bytes();
         let mut buffer = [MaybeUninit::uninit(); 4 << 10];
         let mut events = inotify::Reader::new(&watch.inotify, &mut buffer);
@@ -208,32 +244,66 @@ impl Log {
                 Err(e) => return Err(e.into()),
             };
             let flags = event.events();
-            renewed |= flags.contains(ReadFlags::QUEUE_OVERFLOW)
-                || event.wd() == watch.directory && event.file_name().is_some_and(|n| n.to_bytes() == name);
+            seen.renewed |= flags.contains(ReadFlags::QUEUE_OVERFLOW);
+            if let Some(file) = event.file_name().filter(|_| event.wd() == watch.directory).map(CStr::to_bytes) {
+                if file == name {
+                    seen.renewed = true;
+                    seen.made += usize::from(flags.contains(ReadFlags::CREATE));
+                } else if file.strip_prefix(name).is_some_and(is_stamp) && flags.contains(ReadFlags::MOVED_TO) {
+                    seen.aside.push(OsStr::from_bytes(file).to_owned());
+                }
+            }
             if flags.contains(ReadFlags::CLOSE_WRITE) {
                 let pieces = self.next.iter_mut().chain([&mut self.current]);
                 pieces.filter(|piece| piece.watch == Some(event.wd())).for_each(|piece| piece.closed = true);
             }
         }
-        if renewed { self.renew() } else { Ok(()) }
+        Ok(seen)
     }
 
-    /// Opens the file that has the log's name now, if that is another one.
-    fn renew(&mut self) -> io::Result<()> {
-        let file = match File::open(&self.path) {
+    /// Opens what is new. Returns how many files were made, and how many of those opened.
+    fn take_in(&mut self) -> io::Result<(usize, usize)> {
+        let (mut made, mut opened) = (0, 0);
+        // Until nothing has happened since: only then is it certain which file was made after which.
+        loop {
+            let seen = self.events()?;
+            if !seen.renewed && seen.aside.is_empty() {
+                break;
+            }
+            made += seen.made;
+            for name in seen.aside {
+                opened += usize::from(self.renew(&self.path.with_file_name(&name), Some(name))?);
+            }
+            if seen.renewed {
+                opened += usize::from(self.renew(&self.path.clone(), None)?);
+            }
+        }
+        // The names are in the order of the lines; the one without is the newest.
+        self.next.make_contiguous().sort_by(|a, b| (a.aside.is_none(), &a.aside).cmp(&(b.aside.is_none(), &b.aside)));
+        Ok((made, opened))
+    }
+
+    /// Opens this file, if it isn't known. Whether it is there and was not.
+    fn renew(&mut self, path: &Path, aside: Option<OsString>) -> io::Result<bool> {
+        let file = match File::open(path) {
             Ok(file) => file,
-            // It is made anew, and seen then.
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            // It is made anew, and seen then; or it is gone for good.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
             Err(e) => return Err(e),
         };
-        if identity(&file)? == identity(&self.next.back().unwrap_or(&self.current).file)? {
-            return Ok(());
+        let new = identity(&file)?;
+        for piece in self.next.iter_mut().chain([&mut self.current]) {
+            if identity(&piece.file)? == new {
+                piece.aside = aside;
+                return Ok(false);
+            }
         }
         if self.next.len() >= MAX_NEXT {
             return Err(io::Error::other("the log is written faster than it is read; lines would be lost"));
         }
-        self.next.push_back(Log::piece(self.watch.as_ref(), file)?);
-        Ok(())
+        let piece = Log::piece(self.watch.as_ref(), file)?;
+        self.next.push_back(Piece { aside, ..piece });
+        Ok(true)
     }
 
     fn position(&mut self) -> io::Result<Position> {

@@ -26,8 +26,10 @@ use super::stream::STALLED;
 
 /// Connections that wait at the same time.
 const MAX_WAITING: usize = 512;
-/// Bytes that they hold together.
-const MAX_HELD: usize = 2 << 20;
+/// Bytes that they hold together: answers that their clients are slow to take, nearly all of it.
+const MAX_HELD: usize = 8 << 20;
+/// What each may hold even when that is reached.
+const SHARE: usize = MAX_HELD / MAX_WAITING;
 /// For the handshake and the head of a request.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 /// Between requests, as the kubelet's.
@@ -236,9 +238,10 @@ impl Reactor {
             }
         }
         while self.held > MAX_HELD {
-            let largest = self.waiting.iter().max_by_key(|(_, w)| w.held).map(|(token, _)| *token);
-            let Some(largest) = largest else { break };
-            self.close(largest, "it holds too much");
+            let large = self.waiting.iter().filter(|(_, w)| w.held > SHARE);
+            let oldest = large.min_by_key(|(_, w)| w.since).map(|(token, _)| *token);
+            let Some(oldest) = oldest else { break };
+            self.close(oldest, "it holds too much");
         }
     }
 
