@@ -3,13 +3,18 @@
 //! away, also when this process is killed.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::{NODE, Process, eventually};
 
@@ -120,6 +125,24 @@ impl Cell {
             let told = String::from_utf8_lossy(&out.stderr);
             Err(format!("{program} {}: {}: {}", args.join(" "), out.status, told.trim_end()))
         }
+    }
+
+    /// Runs this on a thread in the cell's network: sockets that it makes stay there.
+    #[track_caller]
+    pub fn in_network<T: Send>(&self, f: impl FnOnce() -> T + Send) -> T {
+        let network = fs::File::open(format!("/proc/{}/ns/net", self.pid)).expect("open the cell's network");
+        let inside = || {
+            let kind = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(network.as_fd(), kind).expect("enter the cell's network");
+            f()
+        };
+        thread::scope(|scope| scope.spawn(inside).join().unwrap_or_else(|panic| resume_unwind(panic)))
+    }
+
+    /// Connects to a port of the cell's loopback interface.
+    pub fn connect(&self, port: u16) -> io::Result<TcpStream> {
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        self.in_network(|| TcpStream::connect_timeout(&address, Duration::from_secs(10)))
     }
 
     /// Mount points of the cell below a directory.

@@ -11,6 +11,8 @@ pub mod agent;
 pub mod cell;
 pub mod containerd;
 pub mod cri;
+#[cfg(feature = "tls")]
+pub mod http;
 mod images;
 pub mod node;
 pub mod pods;
