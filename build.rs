@@ -2,7 +2,8 @@
 //! whose calls block, and the method table that servers in tests register handlers on.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::{env, fs};
 
 use protobuf_codegen::{Codegen, Customize};
@@ -27,6 +28,24 @@ fn main() {
         writeln!(modules, "pub mod {name}_services;").expect("write to a string");
     }
     fs::write(out.join("mod.rs"), modules).expect("write the list of modules");
+    link_cxx_statically(&out);
+}
+
+/// gRPC's core asks for `-lstdc++`. Here it finds the static library under that name: the part of it that is
+/// used takes a tenth of the memory of the shared one, and a board needs no C++ library. Where there is no
+/// static one, and where another machine is built for, the linker finds what it finds.
+fn link_cxx_statically(out: &Path) {
+    if env::var_os("HOST") != env::var_os("TARGET") {
+        return;
+    }
+    let compiler = env::var_os("CXX").unwrap_or_else(|| "c++".into());
+    let Ok(said) = Command::new(compiler).arg("-print-file-name=libstdc++.a").output() else { return };
+    let archive = String::from_utf8_lossy(&said.stdout).trim().to_owned();
+    // A compiler that has none says the bare name.
+    if Path::new(&archive).is_absolute() && Path::new(&archive).is_file() {
+        fs::write(out.join("libstdc++.so"), format!("INPUT({archive})\n")).expect("write the linker script");
+        println!("cargo::rustc-link-search=native={}", out.display());
+    }
 }
 
 fn services(path: &str, module: &str) -> String {

@@ -4,8 +4,10 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
-use crossbeam::channel::bounded;
+use crossbeam::channel::{Sender, bounded};
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
 
@@ -15,6 +17,8 @@ use crate::cgroup::{self, Hierarchy, Values};
 use crate::config::Config;
 use crate::cri::{Client, Cri};
 use crate::disk;
+use crate::image::provider::{self, Providers};
+use crate::image::{self, Collector, Images, NodeCredentials, Preload, Wake, Wanted, preload};
 use crate::lane::Lane;
 use crate::local::{self, Publisher};
 use crate::node;
@@ -25,20 +29,18 @@ use crate::pod::sysctl::{Allowlist, NotNamespaced};
 use crate::probe;
 use crate::runtime::logs::Rotation;
 use crate::runtime::request::ClusterDns;
-use crate::runtime::{self, HostFiles, Node, Paths, Runtime};
+use crate::runtime::{self, Done, HostFiles, Node, Op, Paths, Runtime};
 use crate::server;
 use crate::source::file::{self, FileSource};
 use crate::source::mux::Channel;
 use crate::status::Store;
-use crate::sync_loop::{self, Admission, Handler, Heartbeat, Inputs, SurveyWork, Tiers};
+use crate::sync_loop::{self, Admission, Handler, Heartbeat, ImageCare, Inputs, SurveyWork, Tiers};
 use crate::worker::{Pool, Workers};
 
 /// Stops at the same time; each waits for a container's end, which is cheap.
 const STOPS: usize = 128;
 /// Hooks that run at the same time.
 const HOOKS: usize = 64;
-/// Pulls at the same time, when the configuration sets no limit.
-const PULLS: usize = 16;
 /// What waits in a channel before its sender has to.
 const CHANNEL: usize = 256;
 
@@ -58,6 +60,8 @@ pub enum Error {
     Overdrawn(String),
     #[error("starting {what}: {source}")]
     Start { what: &'static str, source: std::io::Error },
+    #[error("image credential providers: {0}")]
+    CredentialProviders(#[from] provider::Error),
     #[error("handling signals: {0}")]
     Signals(#[from] ctrlc::Error),
 }
@@ -105,6 +109,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let tiers =
         Tiers { cgroups: cgroups.clone(), all_pods: Values::of_all_pods(&held, &policy), policy: policy.clone() };
     tiers.ensure(&Totals::default());
+    let images = ImageRoom::open(config, &cri, &store, &lane_done)?;
     let (probe_result, probes) = bounded(CHANNEL);
     let runtime = Arc::new(Runtime {
         cgroups: cgroups.clone(),
@@ -119,7 +124,8 @@ pub fn run(config: &Config) -> Result<(), Error> {
         stops: Lane::new("stop", STOPS),
         hooks: Lane::new("hook", HOOKS),
         resolver: Arc::default(),
-        pulls: Lane::new("pull", config.image.max_parallel_pulls.unwrap_or(PULLS)),
+        images: images.images,
+        crash_loop_max: config.crash_loop_max_backoff,
         done: lane_done,
     });
 
@@ -171,12 +177,50 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let workers = Workers::new(config.sync_frequency);
     let admission = Admission::new(for_admission(config, &machine)?);
     let surveying = SurveyWork::new(paths, tiers, survey);
-    let mut handler = Handler::new((workers, pool), admission, cache, store, records, sources, surveying);
+    let mut handler =
+        Handler::new((workers, pool), admission, (cache, store), records, sources, surveying, images.care);
     let inputs =
         Inputs { updates, objects: changed_objects, pleg: events, probes, lanes, reports, surveys, stop: stopped };
     log::info!("cleat {} runs as node {}", env!("CARGO_PKG_VERSION"), config.node_name);
     sync_loop::run(&mut handler, &inputs, &heartbeat);
     Ok(())
+}
+
+/// The parts of the image room.
+struct ImageRoom {
+    images: Images,
+    care: ImageCare,
+}
+
+impl ImageRoom {
+    fn open(config: &Config, cri: &Arc<dyn Cri>, store: &Arc<Store>, done: &Sender<Done>) -> Result<ImageRoom, Error> {
+        let done = done.clone();
+        let wake: Wake = Arc::new(move |uid| {
+            // With the loop gone nobody waits for it.
+            let _ = done.send(Done { uid: uid.clone(), op: Op::Image, at: Instant::now(), result: Ok(()) });
+        });
+        let settings = preload::Settings {
+            directory: config.image.archive_dir.clone(),
+            record: config.root_dir.join("image-archives.json"),
+            socket: config.image_endpoint.clone(),
+        };
+        let preload = Preload::new(settings, cri.clone(), wake.clone());
+        let plugins = match &config.image.credential_provider {
+            Some(plugins) => provider::load(&plugins.config, &plugins.bin_dir)?,
+            None => Vec::new(),
+        };
+        let credentials = NodeCredentials::new(&config.root_dir, Providers::new(plugins));
+        let images = Images::new(cri.clone(), &config.image, credentials, preload.clone(), wake);
+        let all_heard = Arc::new(AtomicBool::new(false));
+        let (store, heard) = (store.clone(), all_heard.clone());
+        let wanted: Wanted = Arc::new(move || {
+            let pods = heard.load(Ordering::Relaxed).then(|| store.list())?;
+            Some(pods.iter().flat_map(|stored| image::of_pod(&stored.pod).map(str::to_owned)).collect())
+        });
+        let collector = Collector::new(cri.clone(), &config.image, preload.clone(), wanted);
+        let care = ImageCare { images: images.clone(), preload, collector, all_heard };
+        Ok(ImageRoom { images, care })
+    }
 }
 
 /// What of this node shows in its pods.

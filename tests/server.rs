@@ -133,10 +133,8 @@ fn logs_in_all_ways() {
     let text = pod("talk", script)
         .replace("cat /again", "test -e /shared/again")
         .replace("touch /again", "touch /shared/again");
-    let shared = format!(
-        "    volumeMounts: [{{name: shared, mountPath: /shared}}]\n  volumes: [{{name: shared, emptyDir: {{}}}}]\n"
-    );
-    node.write("talk", &(text + &shared));
+    let shared = "    volumeMounts: [{name: shared, mountPath: /shared}]\n  volumes: [{name: shared, emptyDir: {}}]\n";
+    node.write("talk", &(text + shared));
     node.agent.wait_pod("talk", SOON, |pod| {
         let main = &pod["status"]["containerStatuses"][0];
         main["restartCount"] == 1 && !main["state"]["running"].is_null()

@@ -252,6 +252,12 @@ pub(super) const FLAGS: &[Flag] = &[
     ),
     own!(
         Path,
+        "image-archive-dir",
+        image_archive_dir,
+        "image archives that are imported when pods need them; /etc/cleat/images unless given"
+    ),
+    own!(
+        Path,
         "image-credential-provider-bin-dir",
         image_credential_provider_bin_dir,
         "directory of credential provider plugins"
@@ -512,5 +518,5 @@ pub(super) const FLAGS: &[Flag] = &[
         volume_stats_agg_period,
         "how often disk use of volumes is computed; negative turns it off"
     ),
-    own!(Int, "workers", workers, "pods synced at the same time; twice the CPUs, from 2 to 8, unless given"),
+    own!(Int, "workers", workers, "pods synced at the same time; four for each CPU, from 2 to 8, unless given"),
 ];

@@ -102,6 +102,7 @@ pub struct OwnFlags {
     pub node_labels: BTreeMap<String, String>,
     pub kubeconfig: String,
     pub bootstrap_kubeconfig: String,
+    pub image_archive_dir: String,
     pub image_credential_provider_config: String,
     pub image_credential_provider_bin_dir: String,
     pub token_auth_file: String,

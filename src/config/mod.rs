@@ -160,6 +160,8 @@ pub struct Image {
     /// `None` means that age alone removes no image.
     pub maximum_gc_age: Option<Duration>,
     pub credential_provider: Option<CredentialProvider>,
+    /// Where archives of images lie.
+    pub archive_dir: PathBuf,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

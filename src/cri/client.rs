@@ -1,8 +1,8 @@
 //! The blocking client over the runtime's unix socket: one gRPC channel, a deadline on every call.
 //! The channel connects when the first call is made, and again whenever the runtime comes back.
 
-use std::collections::HashMap;
-use std::path::Path;
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use protobuf::MessageField;
 use super::proto::runtime_services::{ImageServiceClient, RuntimeServiceClient};
 use super::{
     Auth, Condition, Container, ContainerId, ContainerStatus, Cri, Error, Events, ExecOutput, Image, Result, Sandbox,
-    SandboxId, SandboxStatus, Version, api, convert,
+    SandboxId, SandboxStatus, Settings, Version, api, convert,
 };
 use crate::pod::{PodUid, labels};
 
@@ -272,5 +272,37 @@ impl Cri for Client {
             true => Err(Error::garbage("PullImage", "no image reference")),
             false => Ok(image_ref),
         }
+    }
+
+    fn list_images(&self) -> Result<Vec<Image>> {
+        let answer = call!(self.images, list_images, "ListImages", api::ListImagesRequest::new(), self.options())?;
+        Ok(answer.images.into_iter().map(convert::image).collect())
+    }
+
+    fn remove_image(&self, id: &str) -> Result<()> {
+        let spec = api::ImageSpec { image: id.to_owned(), ..Default::default() };
+        let request = api::RemoveImageRequest { image: MessageField::some(spec), ..Default::default() };
+        found(call!(self.images, remove_image, "RemoveImage", request, self.options())).map(drop)
+    }
+
+    fn image_fs_info(&self) -> Result<Vec<PathBuf>> {
+        let answer = call!(self.images, image_fs_info, "ImageFsInfo", api::ImageFsInfoRequest::new(), self.options())?;
+        let directories = convert::filesystems(answer);
+        match directories.is_empty() {
+            true => Err(Error::garbage("ImageFsInfo", "no filesystem")),
+            false => Ok(directories),
+        }
+    }
+
+    fn images_in_use(&self) -> Result<BTreeSet<String>> {
+        let request = api::ListContainersRequest::new();
+        let answer = call!(self.runtime, list_containers, "ListContainers", request, self.options())?;
+        Ok(answer.containers.into_iter().flat_map(convert::images_of).collect())
+    }
+
+    fn settings(&self) -> Result<Settings> {
+        let request = api::StatusRequest { verbose: true, ..Default::default() };
+        let answer = call!(self.runtime, status, "Status", request, self.options())?;
+        Ok(answer.info.get("config").map(|config| convert::settings(config)).unwrap_or_default())
     }
 }

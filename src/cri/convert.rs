@@ -1,13 +1,14 @@
 //! From the runtime's messages to our types. What lacks the labels of a pod is none of ours and
 //! becomes `None`; an answer without what it must have is an error.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use protobuf::EnumOrUnknown;
 
 use super::{
     Condition, Container, ContainerEvent, ContainerId, ContainerState, ContainerStatus, Image, ImageUser, Notes,
-    PodRef, Sandbox, SandboxId, SandboxStatus, UnixNanos, api,
+    PodRef, Sandbox, SandboxId, SandboxStatus, Settings, UnixNanos, api,
 };
 use crate::pod::{PodName, PodUid, labels};
 
@@ -109,7 +110,47 @@ pub fn image(i: api::Image) -> Image {
     Image { id: i.id, repo_tags: i.repo_tags, repo_digests: i.repo_digests, size: i.size, user, pinned: i.pinned }
 }
 
+/// What a container says of its image: the name that it was made with, digest and id.
+pub fn images_of(c: api::Container) -> impl Iterator<Item = String> {
+    let name = c.image.into_option().unwrap_or_default().image;
+    [name, c.image_ref, c.image_id].into_iter().filter(|name| !name.is_empty())
+}
+
+pub fn filesystems(answer: api::ImageFsInfoResponse) -> Vec<PathBuf> {
+    let mount_points =
+        answer.image_filesystems.into_iter().map(|f| f.fs_id.into_option().unwrap_or_default().mountpoint);
+    mount_points.filter(|path| !path.is_empty()).map(PathBuf::from).collect()
+}
+
+/// From containerd's configuration, which it shows when asked for all it knows.
+pub fn settings(config: &str) -> Settings {
+    let config: serde_json::Value = serde_json::from_str(config).unwrap_or_default();
+    let text = |pointer| {
+        let text = config.pointer(pointer).and_then(serde_json::Value::as_str).unwrap_or_default();
+        (!text.is_empty()).then(|| text.to_owned())
+    };
+    Settings { sandbox_image: text("/sandboxImage"), snapshotter: text("/containerd/snapshotter") }
+}
+
 pub fn event(e: &api::ContainerEventResponse) -> ContainerEvent {
     let uid = &e.pod_sandbox_status.metadata.uid;
     ContainerEvent { container: e.container_id.clone(), pod: PodUid::checked(uid) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_containerd() {
+        let config = r#"{"containerd": {"snapshotter": "native"}, "sandboxImage": "registry.k8s.io/pause:3.6"}"#;
+        let want = Settings {
+            sandbox_image: Some("registry.k8s.io/pause:3.6".to_owned()),
+            snapshotter: Some("native".to_owned()),
+        };
+        assert_eq!(settings(config), want);
+        for nothing in ["", "{}", r#"{"sandboxImage": "", "containerd": 1}"#] {
+            assert_eq!(settings(nothing), Settings::default(), "{nothing}");
+        }
+    }
 }

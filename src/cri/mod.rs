@@ -7,8 +7,9 @@ mod client;
 mod convert;
 mod error;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,6 +71,15 @@ pub struct Version {
     /// `containerd`, `cri-o`: also the scheme of container ids in a pod's status.
     pub name: String,
     pub version: String,
+}
+
+/// What the runtime tells of its configuration; containerd does, before version 2.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Settings {
+    /// The image of sandboxes. Runtimes that don't tell it pin it.
+    pub sandbox_image: Option<String>,
+    /// What images are unpacked by.
+    pub snapshotter: Option<String>,
 }
 
 /// A condition of the runtime; `RuntimeReady` and `NetworkReady` are always there.
@@ -237,6 +247,14 @@ pub trait Cri: Send + Sync {
     fn image_status(&self, image: &str) -> Result<Option<Image>>;
     /// Returns the image's reference on this node.
     fn pull_image(&self, image: &str, auth: Option<&Auth>, sandbox: &api::PodSandboxConfig) -> Result<String>;
+    fn list_images(&self) -> Result<Vec<Image>>;
+    /// Removes an image with all its names. That it isn't there is no error.
+    fn remove_image(&self, id: &str) -> Result<()>;
+    /// Directories on the filesystems that hold images; at least one.
+    fn image_fs_info(&self) -> Result<Vec<PathBuf>>;
+    /// Ids and names of the images of all containers, also of those that belong to no pod.
+    fn images_in_use(&self) -> Result<BTreeSet<String>>;
+    fn settings(&self) -> Result<Settings>;
 }
 
 /// The calls that look into what runs, for those who ask the agent. Nothing that keeps pods running
@@ -251,7 +269,7 @@ pub trait Inspect: Send + Sync {
     /// Of all running containers.
     fn list_container_stats(&self) -> Result<Vec<ContainerUsage>>;
     /// The places where images are, and what they take there.
-    fn image_fs_info(&self) -> Result<Vec<(String, Usage)>>;
+    fn image_usage(&self) -> Result<Vec<(String, Usage)>>;
 }
 
 /// What of a process is connected.

@@ -1,4 +1,41 @@
-//! Images: whether one is to be pulled (pkg/kubelet/images/image_manager.go).
+//! The images of pods: getting them (from the node's archives or from registries) and removing
+//! those that nobody needs.
+//!
+//! Knows images by the names that pods give them, and pods by their UIDs alone.
+
+mod archive;
+mod child;
+mod collect;
+mod credentials;
+mod docker_config;
+#[cfg(test)]
+mod fake;
+mod gc;
+mod images;
+mod keyring;
+mod name;
+pub mod preload;
+pub mod provider;
+mod pull;
+mod pulls;
+mod queue;
+mod scrub;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+pub use collect::{Collector, Wanted};
+pub use credentials::NodeCredentials;
+pub use images::{Ensure, Failure, Images, Want};
+pub use name::{InvalidName, Name};
+pub use preload::Preload;
+
+use crate::pod::{Pod, PodUid};
+
+/// Called for a pod that waited for an image and is to ask again. From any thread; must not block
+/// for long.
+pub type Wake = Arc<dyn Fn(&PodUid) + Send + Sync>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PullPolicy {
@@ -16,42 +53,29 @@ impl PullPolicy {
             _ => PullPolicy::IfNotPresent,
         }
     }
-}
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
-    /// The image is there and may be used.
-    Nothing,
-    Pull,
-    /// It is not there and may not be pulled.
-    Missing,
-}
-
-pub fn need(policy: PullPolicy, present: bool) -> Need {
-    match (policy, present) {
-        (PullPolicy::Always, _) | (PullPolicy::IfNotPresent, false) => Need::Pull,
-        (PullPolicy::IfNotPresent | PullPolicy::Never, true) => Need::Nothing,
-        (PullPolicy::Never, false) => Need::Missing,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn policies() {
-        use PullPolicy::{Always, IfNotPresent, Never};
-        let table = [
-            (Always, true, Need::Pull),
-            (Always, false, Need::Pull),
-            (IfNotPresent, true, Need::Nothing),
-            (IfNotPresent, false, Need::Pull),
-            (Never, true, Need::Nothing),
-            (Never, false, Need::Missing),
-        ];
-        for (policy, present, want) in table {
-            assert_eq!(need(policy, present), want, "{policy:?} {present}");
+    /// What a container has that says nothing: `Always` for an image that is, or may become, another
+    /// one tomorrow (pkg/apis/core/v1/defaults.go).
+    pub fn default_for(image: &str) -> PullPolicy {
+        match Name::parse(image) {
+            Ok(name) if name.tag() == Some("latest") => PullPolicy::Always,
+            _ => PullPolicy::IfNotPresent,
         }
     }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PullPolicy::Always => "Always",
+            PullPolicy::IfNotPresent => "IfNotPresent",
+            PullPolicy::Never => "Never",
+        }
+    }
+}
+
+/// The images that a pod names: of its containers of all kinds, and of its volumes.
+pub fn of_pod(pod: &Pod) -> impl Iterator<Item = &str> {
+    let containers = pod.all_containers().filter_map(|c| c.image.as_deref());
+    let ephemeral = pod.spec.ephemeral_containers.iter().flatten().filter_map(|c| c.image.as_deref());
+    let volumes = pod.spec.volumes.iter().flatten().filter_map(|v| v.image.as_ref()?.reference.as_deref());
+    containers.chain(ephemeral).chain(volumes).filter(|image| !image.is_empty())
 }

@@ -1,3 +1,6 @@
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
 use crossbeam::channel::unbounded;
 
 use super::*;
@@ -131,6 +134,21 @@ impl Cri for Script {
         unreachable!("the PLEG only looks")
     }
     fn pull_image(&self, _: &str, _: Option<&Auth>, _: &api::PodSandboxConfig) -> cri::Result<String> {
+        unreachable!("the PLEG only looks")
+    }
+    fn list_images(&self) -> cri::Result<Vec<Image>> {
+        unreachable!("the PLEG only looks")
+    }
+    fn remove_image(&self, _: &str) -> cri::Result<()> {
+        unreachable!("the PLEG only looks")
+    }
+    fn image_fs_info(&self) -> cri::Result<Vec<PathBuf>> {
+        unreachable!("the PLEG only looks")
+    }
+    fn images_in_use(&self) -> cri::Result<BTreeSet<String>> {
+        unreachable!("the PLEG only looks")
+    }
+    fn settings(&self) -> cri::Result<cri::Settings> {
         unreachable!("the PLEG only looks")
     }
 }

@@ -1,10 +1,12 @@
 //! A runtime for tests, that runs commands as it is told to.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cri::{
     Auth, Code, Condition, Container, ContainerId, ContainerStatus, Cri, Error, Events, ExecOutput, Image, Result,
-    Sandbox, SandboxId, SandboxStatus, Version, api,
+    Sandbox, SandboxId, SandboxStatus, Settings, Version, api,
 };
 use crate::pod::PodUid;
 
@@ -65,5 +67,10 @@ impl Cri for Script {
         fn container_events() -> Events;
         fn image_status(&str) -> Option<Image>;
         fn pull_image(&str, Option<&Auth>, &api::PodSandboxConfig) -> String;
+        fn list_images() -> Vec<Image>;
+        fn remove_image(&str) -> ();
+        fn image_fs_info() -> Vec<PathBuf>;
+        fn images_in_use() -> BTreeSet<String>;
+        fn settings() -> Settings;
     }
 }

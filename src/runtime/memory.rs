@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::backoff::{self, Backoff};
 use super::kill::{HookState, Killing};
 use super::resize::Resizing;
+use crate::backoff::Backoff;
 use crate::cri::{ContainerId, SandboxId};
 use crate::pod::{Pod, PodUid};
 use crate::status::{PodFailure, Waiting};
@@ -18,7 +18,8 @@ pub enum Op {
     StopContainer(ContainerId),
     PreStop(ContainerId),
     PostStart(ContainerId),
-    Pull(Arc<str>),
+    /// Getting an image; what came of it is asked of `image::Images`.
+    Image,
 }
 
 /// Work on a lane that has come to its end.
@@ -35,26 +36,6 @@ pub struct Failure {
     /// The kubelet's reason, as in a container's waiting state.
     pub reason: &'static str,
     pub message: String,
-}
-
-/// How it stands with an image that is to be pulled.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Pull {
-    pub state: PullState,
-    /// The wait after the last pull that failed.
-    pub backoff: Option<Backoff>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub enum PullState {
-    Running,
-    /// It is there; the next start uses it.
-    Done,
-    Failed {
-        failure: Failure,
-        at: Instant,
-        shown: bool,
-    },
 }
 
 /// A status that was written to disk.
@@ -80,8 +61,6 @@ pub struct Memory {
     pub started: HashMap<ContainerId, Instant>,
     /// Restarts of containers, by name and hash.
     pub restarts: HashMap<String, Backoff>,
-    /// By image.
-    pub pulls: HashMap<Arc<str>, Pull>,
     /// Why containers have not been started, by name.
     pub waiting: HashMap<String, Waiting>,
     /// Containers that were killed to be started again.
@@ -125,18 +104,9 @@ impl Memory {
                         killing.hook = HookState::Over;
                     }
                 }
-                (Op::PostStart(_), Ok(())) => {}
+                (Op::PostStart(_), Ok(())) | (Op::Image, _) => {}
                 (Op::PostStart(id), Err(failure)) => {
                     self.post_start_failed.insert(id, failure);
-                }
-                (Op::Pull(image), Ok(())) => {
-                    self.pulls.insert(image, Pull { state: PullState::Done, backoff: None });
-                }
-                (Op::Pull(image), Err(failure)) => {
-                    let before = self.pulls.get(&image).and_then(|p| p.backoff);
-                    let backoff = Some(Backoff::next(before, at, at, backoff::MAX));
-                    let state = PullState::Failed { failure, at, shown: false };
-                    self.pulls.insert(image, Pull { state, backoff });
                 }
             }
         }

@@ -3,7 +3,6 @@
 //!
 //! Knows nothing of where pods come from, nor of other pods.
 
-pub mod backoff;
 mod clean;
 mod hook;
 mod host;
@@ -21,6 +20,7 @@ mod sync;
 mod terminate;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam::channel::Sender;
 
@@ -35,6 +35,7 @@ pub use terminate::Target;
 
 use crate::cgroup;
 use crate::cri::{self, Cri};
+use crate::image::Images;
 use crate::lane::Lane;
 use crate::local;
 use crate::pleg::{Cache, Health};
@@ -57,8 +58,9 @@ pub struct Runtime {
     pub hooks: Lane,
     /// Names of hosts, for hooks.
     pub resolver: Arc<probe::Resolver>,
-    /// Pulls of images.
-    pub pulls: Lane,
+    pub images: Images,
+    /// The longest wait between restarts of a container.
+    pub crash_loop_max: Duration,
     /// Where lanes tell that work is done.
     pub done: Sender<Done>,
 }

@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 
 use protobuf::MessageField;
 
-use super::backoff::{self, Backoff};
 use super::host::Referred;
-use super::memory::{Failure, Memory, Op, Pull, PullState};
+use super::memory::{Failure, Memory, Op};
 use super::plan::Start;
 use super::request::{self, ConfigError, EnvInput, Input, Source};
 use super::sync::Next;
 use super::terminate::Ending;
 use super::{Error, Runtime, hook, paths};
+use crate::backoff::Backoff;
 use crate::cgroup;
 use crate::cri::{Code, Container, ContainerId, ContainerState, Image, SandboxStatus, UnixNanos, api};
 use crate::disk;
-use crate::image::{self, Need, PullPolicy};
+use crate::image::{Ensure, PullPolicy, Want};
 use crate::metrics;
 use crate::pleg::{Observed, ObservedContainer};
 use crate::pod::{Pod, core, identity};
@@ -44,6 +44,21 @@ fn container_type(pod: &Pod, name: &str) -> &'static str {
         (false, true) => "init_container",
         (false, false) => "ephemeral_container",
     }
+}
+
+/// An image that a container asks for: its own, or a volume's.
+struct Wanted<'a> {
+    /// The name of the container or of the volume.
+    user: &'a str,
+    image: &'a str,
+    policy: Option<&'a str>,
+}
+
+/// The images that a container is made from.
+struct Images<'a> {
+    own: &'a Image,
+    /// By the names of the volumes.
+    of_volumes: &'a BTreeMap<String, Image>,
 }
 
 /// How the start of one container went.
@@ -110,101 +125,87 @@ impl Runtime {
                 return Ok(Outcome::Wait(left));
             }
         }
-        let image = match self.image(ground, memory, spec, now)? {
+        let (image, policy) = (spec.image.as_deref().unwrap_or_default(), spec.image_pull_policy.as_deref());
+        let image = match self.image(ground, memory, spec, &Wanted { user: &spec.name, image, policy }, now)? {
             Ok(image) => image,
+            Err(outcome) => return Ok(outcome),
+        };
+        let volume_images = match self.volume_images(ground, memory, spec, now)? {
+            Ok(images) => images,
             Err(outcome) => return Ok(outcome),
         };
         let restart_count = match ground.observed.newest(&spec.name) {
             Some(_) => restart_count,
             None => restart_count.max(self.count_by_logs(ground.pod, &spec.name)),
         };
-        let id = self.create(ground, memory, spec, &image, restart_count)?;
+        let images = Images { own: &image, of_volumes: &volume_images };
+        let id = self.create(ground, memory, spec, &images, restart_count)?;
         if let Some(failed) = failed {
-            memory.restarts.insert(key, Backoff::next(backoff, failed, now, backoff::MAX));
+            memory.restarts.insert(key, Backoff::next(backoff, failed, now, self.crash_loop_max));
         }
         self.run(ground, memory, spec, &id, restart_count)?;
         Ok(Outcome::Started)
     }
 
-    /// The image, or what is waited for.
-    fn image(
+    /// The images of the volumes that the container mounts, by the volumes' names, or what is waited for
+    /// (pkg/kubelet/kuberuntime/kuberuntime_manager.go `getImageVolumes`).
+    fn volume_images(
         &self,
         ground: &Ground<'_>,
         memory: &mut Memory,
         spec: &core::Container,
         now: Instant,
-    ) -> Result<Result<Image, Outcome>, Error> {
-        let name = spec.image.clone().unwrap_or_default();
-        let policy = PullPolicy::of(spec.image_pull_policy.as_deref());
-        let present = match self.cri.image_status(&name) {
-            Ok(present) => present,
-            Err(e) if e.is_unreachable() => return Err(e.into()),
-            Err(e) => return Err(self.failed(ground.pod, memory, spec, "ImageInspectError", e.message)),
-        };
-        let key: Arc<str> = name.as_str().into();
-        let pulled = memory.pulls.get(&key).is_some_and(|p| p.state == PullState::Done);
-        match (image::need(policy, present.is_some()), present) {
-            (Need::Nothing, Some(image)) => return Ok(Ok(image)),
-            (Need::Pull, Some(image)) if pulled => {
-                // The next start pulls again, if its policy says so.
-                memory.pulls.remove(&key);
-                let message = format!("Successfully pulled image {name:?}");
-                events::record(events::Kind::Normal, &ground.pod.name, "Pulled", &message);
-                return Ok(Ok(image));
-            }
-            (Need::Missing, _) => {
-                let message = format!("Container image {name:?} is not present with pull policy of Never");
-                self.waits(ground.pod, memory, spec, "ErrImageNeverPull", message, "ErrImageNeverPull");
-                return Ok(Err(Outcome::Wait(RETRY_MISSING)));
-            }
-            _ => {}
+    ) -> Result<Result<BTreeMap<String, Image>, Outcome>, Error> {
+        let mut images = BTreeMap::new();
+        for mount in spec.volume_mounts.iter().flatten() {
+            let Some(Place::Image { reference, pull_policy }) = ground.volumes.get(&mount.name) else { continue };
+            let wanted = Wanted { user: &mount.name, image: reference, policy: pull_policy.as_deref() };
+            match self.image(ground, memory, spec, &wanted, now)? {
+                Ok(image) => images.insert(mount.name.clone(), image),
+                Err(outcome) => return Ok(Err(outcome)),
+            };
         }
-        if let Some(outcome) = self.pull_waits(ground.pod, memory, spec, &key, now) {
-            return Ok(Err(outcome));
-        }
-        events::record(events::Kind::Normal, &ground.pod.name, "Pulling", &format!("Pulling image {name:?}"));
-        self.pull_on_lane(ground, memory, key)?;
-        Ok(Err(Outcome::Pending))
+        Ok(Ok(images))
     }
 
-    /// What a pull of the image waits for, if it is not to begin now.
-    fn pull_waits(
+    /// The image, or what the container waits for.
+    fn image(
         &self,
-        pod: &Pod,
+        ground: &Ground<'_>,
         memory: &mut Memory,
         spec: &core::Container,
-        image: &str,
+        wanted: &Wanted<'_>,
         now: Instant,
-    ) -> Option<Outcome> {
-        let pull = memory.pulls.get_mut(image)?;
-        let (failure, at, shown) = match &mut pull.state {
-            PullState::Running => return Some(Outcome::Pending),
-            PullState::Done => return None,
-            PullState::Failed { failure, at, shown } => (failure.clone(), *at, std::mem::replace(shown, true)),
+    ) -> Result<Result<Image, Outcome>, Error> {
+        let pod = ground.pod;
+        let objects = self.objects.get();
+        let named = pod.spec.image_pull_secrets.iter().flatten().map(|secret| secret.name.as_str());
+        let secrets: Vec<_> =
+            named.filter_map(|name| Some((name, objects.secret(&pod.name.namespace, name)?))).collect();
+        let want = Want {
+            uid: &pod.uid,
+            user: wanted.user,
+            image: wanted.image,
+            policy: PullPolicy::of(wanted.policy),
+            secrets: &secrets,
+            sandbox: &self.sandbox_config(pod, ground.sandbox.sandbox.attempt)?.0,
         };
-        let left = pull.backoff.and_then(|b| b.left(at, now))?;
-        if !shown {
-            self.waits(pod, memory, spec, failure.reason, failure.message, "Failed");
-            return Some(Outcome::Wait(left.min(SHOW_FAILURE)));
+        match self.images.ensure(&want, now)? {
+            Ensure::Ready { image, message } => {
+                events::record(events::Kind::Normal, &pod.name, "Pulled", &message);
+                Ok(Ok(image))
+            }
+            Ensure::Waiting { begun } => {
+                if let Some(message) = begun {
+                    events::record(events::Kind::Normal, &pod.name, "Pulling", &message);
+                }
+                Ok(Err(Outcome::Pending))
+            }
+            Ensure::Failed(failure) => {
+                self.waits(pod, memory, spec, failure.reason, failure.message, failure.event);
+                Ok(Err(Outcome::Wait(failure.retry_after)))
+            }
         }
-        let message = format!("Back-off pulling image {image:?}: {}: {}", failure.reason, failure.message);
-        self.waits(pod, memory, spec, "ImagePullBackOff", message, "BackOff");
-        Some(Outcome::Wait(left))
-    }
-
-    fn pull_on_lane(&self, ground: &Ground<'_>, memory: &mut Memory, image: Arc<str>) -> Result<(), Error> {
-        let (config, _) = self.sandbox_config(ground.pod, ground.sandbox.sandbox.attempt)?;
-        let op = Op::Pull(image.clone());
-        memory.pending.insert(op.clone());
-        let backoff = memory.pulls.get(&image).and_then(|p| p.backoff);
-        memory.pulls.insert(image.clone(), Pull { state: PullState::Running, backoff });
-        let (cri, done, uid) = (self.cri.clone(), self.done.clone(), ground.pod.uid.clone());
-        self.pulls.submit(move || {
-            let end = Ending::new(done, uid, op);
-            let result = cri.pull_image(&image, None, &config);
-            end.tell(result.map(drop).map_err(|e| Failure { reason: "ErrImagePull", message: e.to_string() }));
-        });
-        Ok(())
     }
 
     fn create(
@@ -212,12 +213,12 @@ impl Runtime {
         ground: &Ground<'_>,
         memory: &mut Memory,
         spec: &core::Container,
-        image: &Image,
+        images: &Images<'_>,
         restart_count: i32,
     ) -> Result<ContainerId, Error> {
         let pod = ground.pod;
         let attempt = u32::try_from(restart_count).unwrap_or(0) + memory.reserved.get(&spec.name).copied().unwrap_or(0);
-        let config = match self.container_config(ground, spec, image, (restart_count, attempt)) {
+        let config = match self.container_config(ground, spec, images, (restart_count, attempt)) {
             Ok(config) => config,
             Err(Error::Config(e)) => {
                 return Err(self.failed(pod, memory, spec, "CreateContainerConfigError", e.to_string()));
@@ -247,7 +248,7 @@ impl Runtime {
         &self,
         ground: &Ground<'_>,
         container: &core::Container,
-        image: &Image,
+        images: &Images<'_>,
         (restart_count, attempt): (i32, u32),
     ) -> Result<api::ContainerConfig, Error> {
         let resolv_conf = self.host.resolv_conf()?;
@@ -258,13 +259,17 @@ impl Runtime {
         let env = EnvInput { context, container, pod_ips, services: &[], lookup };
         let (environment, told) = request::environment(&env)?;
         let parts = self.parts(ground, container, &environment)?;
-        let volumes = ground.volumes.iter().map(|(name, place)| (name.as_str(), source(place))).collect();
+        let volumes = ground
+            .volumes
+            .iter()
+            .map(|(name, place)| (name.as_str(), source(place, images.of_volumes.get(name))))
+            .collect();
         let mut config = request::container(&Input {
             context,
             container,
             restart_count,
             attempt,
-            image,
+            image: images.own,
             environment: &environment,
             volumes: &volumes,
             sub_paths: &parts,
@@ -431,11 +436,6 @@ fn target<'a>(ground: &'a Ground<'_>, container: &str) -> Result<Option<&'a Cont
     found.map(Some).ok_or_else(|| ConfigError::NoTarget(target.to_owned()))
 }
 
-/// How long a failed pull is shown as such before it is shown as waiting for the next.
-const SHOW_FAILURE: Duration = Duration::from_secs(2);
-/// How often to look for an image that may not be pulled: somebody may import it.
-const RETRY_MISSING: Duration = Duration::from_secs(10);
-
 /// When the container last failed, as far as a crash loop is concerned. One that was killed to be
 /// started again did not fail; what it did before counts.
 fn last_failure(observed: &Observed, memory: &Memory, name: &str) -> Option<Instant> {
@@ -453,11 +453,12 @@ fn seconds(d: Duration) -> String {
 }
 
 /// A volume's place as requests have it.
-fn source(place: &Place) -> Source<'_> {
+/// `image`: that of a volume that is one, as the runtime knows it.
+fn source<'a>(place: &'a Place, image: Option<&'a Image>) -> Source<'a> {
     match place {
         Place::Path { path, read_only, relabel } => Source::Path { path, read_only: *read_only, relabel: *relabel },
         Place::Device { path, read_only } => Source::Device { path, read_only: *read_only },
-        Place::Image { reference, .. } => Source::Image(reference),
+        Place::Image { reference, .. } => Source::Image(image.map_or(reference, |image| &image.id)),
     }
 }
 

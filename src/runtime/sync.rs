@@ -316,6 +316,10 @@ impl Runtime {
                     *memory.reserved.entry(String::new()).or_default() += 1;
                 }
                 if !e.is_unreachable() {
+                    // With the image of sandboxes missing, an archive may bring it; the pod is woken then.
+                    if self.images.restore_sandbox_image(&pod.uid, Instant::now())? {
+                        return Err(Error::Start(format!("waiting for image archives: {e}")));
+                    }
                     let message = format!("Failed to create pod sandbox: {e}");
                     events::record(events::Kind::Warning, &pod.name, "FailedCreatePodSandBox", &message);
                 }

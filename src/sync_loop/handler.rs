@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::Sender;
@@ -11,6 +12,7 @@ use super::admission::{Admission, Aside};
 use crate::admission::Refusal;
 use crate::cgroup;
 use crate::cgroup::values::Totals;
+use crate::image::{Collector, Images, Preload};
 use crate::lane::Lane;
 use crate::local::{self, Key};
 use crate::pleg::{self, Cache};
@@ -45,6 +47,24 @@ pub struct Handler {
     /// The last failure of each pod that fails, and when it was told.
     told: HashMap<PodUid, (String, Instant)>,
     surveys: SurveyWork,
+    images: ImageCare,
+}
+
+/// What is done for images from time to time.
+pub struct ImageCare {
+    pub images: Images,
+    pub preload: Preload,
+    pub collector: Collector,
+    /// All sources have been heard: an image that no pod wants is one that nobody wants.
+    pub all_heard: Arc<AtomicBool>,
+}
+
+impl ImageCare {
+    fn tick(&self, all_heard: bool, now: Instant) {
+        self.preload.tick(now);
+        self.all_heard.store(all_heard, Ordering::Relaxed);
+        self.collector.tick(now);
+    }
 }
 
 /// The cgroups that pods' are made in, and what they are held to.
@@ -107,11 +127,11 @@ impl Handler {
     pub fn new(
         (workers, pool): (Workers, Pool),
         admission: Admission,
-        cache: Arc<Cache>,
-        store: Arc<Store>,
+        (cache, store): (Arc<Cache>, Arc<Store>),
         records: Vec<Known>,
         sources: HashSet<Source>,
         surveys: SurveyWork,
+        images: ImageCare,
     ) -> Handler {
         Handler {
             workers,
@@ -124,6 +144,7 @@ impl Handler {
             reached: false,
             told: HashMap::new(),
             surveys,
+            images,
         }
     }
 
@@ -359,6 +380,7 @@ impl SyncHandler for Handler {
         }
         if finished.gone {
             self.records.remove(&uid);
+            self.images.images.forget(&uid);
             self.admission.freed();
             if let (Some(pod), Some(Aside::Preempted)) = (known, self.admission.aside(&uid)) {
                 self.store.set_status(&pod, Arc::new(status::refused(&pod, PREEMPTING, PREEMPTED)));
@@ -387,6 +409,7 @@ impl SyncHandler for Handler {
 
     fn syncs(&mut self, now: Instant) {
         self.workers.tick(now);
+        self.images.tick(self.may_remove(), now);
     }
 
     fn cleanups(&mut self, now: Instant) {

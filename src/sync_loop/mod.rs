@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, select, tick};
 
 pub use admission::Admission;
-pub use handler::{Handler, SurveyWork, Tiers};
+pub use handler::{Handler, ImageCare, SurveyWork, Tiers};
 
 use crate::local::Key;
 use crate::pleg;
@@ -20,12 +20,15 @@ use crate::pod::{Pod, Source};
 use crate::probe::ProbeResult;
 use crate::runtime::{Done, Left};
 use crate::source::mux::{Op, PodUpdate};
+use crate::sys;
 use crate::worker::Report;
 
 /// How often pods are looked for whose time has come.
 const SYNC_TICK: Duration = Duration::from_secs(1);
 /// How often it is looked for pods that nobody wants.
 const HOUSEKEEPING: Duration = Duration::from_secs(2);
+/// After so long with nothing done, the memory that only work needs is given back.
+const REST: Duration = Duration::from_secs(10);
 /// How long jobs may take to come back when the agent ends.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -101,6 +104,7 @@ impl Heartbeat {
 pub fn run(handler: &mut dyn SyncHandler, inputs: &Inputs, heartbeat: &Heartbeat) {
     let sync = tick(SYNC_TICK);
     let housekeeping = tick(HOUSEKEEPING);
+    let mut worked = Some(Instant::now());
     loop {
         select! {
             recv(inputs.updates) -> update => if let Ok(update) = update {
@@ -120,13 +124,22 @@ pub fn run(handler: &mut dyn SyncHandler, inputs: &Inputs, heartbeat: &Heartbeat
                 handler.lane_done(done);
             },
             recv(inputs.reports) -> report => if let Ok(report) = report {
-                handler.report(report, Instant::now());
+                let now = Instant::now();
+                worked = Some(now);
+                handler.report(report, now);
             },
             recv(inputs.surveys) -> left => if let Ok(left) = left {
                 handler.survey(left, Instant::now());
             },
             recv(sync) -> _ => handler.syncs(Instant::now()),
-            recv(housekeeping) -> _ => handler.cleanups(Instant::now()),
+            recv(housekeeping) -> _ => {
+                let now = Instant::now();
+                handler.cleanups(now);
+                if worked.is_some_and(|at| now.duration_since(at) >= REST) {
+                    worked = None;
+                    sys::give_back();
+                }
+            },
             recv(inputs.stop) -> _ => break,
         }
         let now = Instant::now();

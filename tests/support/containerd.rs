@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cleat::cri::proto::runtime::{ImageStatusRequest, StatusRequest};
+use cleat::cri::proto::runtime::{ImageStatusRequest, RemoveImageRequest, StatusRequest};
 use parking_lot::Mutex;
 use rustix::process::Signal;
 use serde::Deserialize;
@@ -246,6 +246,15 @@ impl Containerd {
             let answer = client.image_status(&request, within(Duration::from_secs(5))).map_err(|e| e.to_string())?;
             answer.image.into_option().map(|_| ()).ok_or_else(|| "not there".to_owned())
         });
+    }
+
+    /// Removes an image with all its names and content.
+    #[track_caller]
+    pub fn forget_image(&self, name: &str) {
+        let mut request = RemoveImageRequest::new();
+        request.image.mut_or_insert_default().image = name.to_owned();
+        let removed = image_client(&self.socket()).remove_image(&request, within(Duration::from_secs(20)));
+        removed.unwrap_or_else(|e| panic!("remove {name}: {e}"));
     }
 
     /// Gets a URL from inside the cell: status and body, or why there is no answer.

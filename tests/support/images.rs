@@ -53,3 +53,32 @@ fn build() -> PathBuf {
     }
     built
 }
+
+/// A docker archive of an image that no other shares anything with: busybox and `filler` random bytes.
+#[track_caller]
+pub fn archive(directory: &Path, name: &str, filler: usize) -> PathBuf {
+    const SCRIPT: &str = r#"
+        set -e
+        cd "$1"; mkdir -p layer/bin; cp /bin/busybox layer/bin/
+        for applet in sh sleep cat; do ln -sf busybox layer/bin/$applet; done
+        head -c "$3" /dev/urandom >layer/filler
+        tar -C layer --owner=0 --group=0 -cf layer.tar .
+        arch=$(dpkg --print-architecture); [ $arch != armhf ] || arch=arm
+        sum=$(sha256sum <layer.tar | cut -d' ' -f1)
+        echo '{"architecture":"'$arch'","os":"linux","config":{"Cmd":["sh"],"Env":["PATH=/bin"]},"rootfs":{"type":"layers","diff_ids":["sha256:'$sum'"]}}' >config.json
+        echo '[{"Config":"config.json","RepoTags":["'"$2"'"],"Layers":["layer.tar"]}]' >manifest.json
+        tar -cf image.tar manifest.json config.json layer.tar
+    "#;
+    let build = tempfile::tempdir_in(directory).expect("make a directory for the image");
+    let out =
+        Command::new("sh").args(["-c", SCRIPT, "sh"]).arg(build.path()).arg(name).arg(filler.to_string()).output();
+    let out = out.expect("run sh");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let path = directory.join(format!("{:016x}.tar", {
+        let mut hash = DefaultHasher::new();
+        hash.write(name.as_bytes());
+        hash.finish()
+    }));
+    fs::rename(build.path().join("image.tar"), &path).expect("move the image");
+    path
+}

@@ -17,6 +17,7 @@ mod images;
 pub mod node;
 pub mod pods;
 pub mod process;
+pub mod registry;
 
 use std::future::Future;
 use std::path::Path;
@@ -33,9 +34,10 @@ pub use agent::Agent;
 pub use cell::Cell;
 pub use containerd::Containerd;
 pub use cri::FakeCri;
-pub use images::{BUSYBOX, Images, PAUSE, images};
+pub use images::{BUSYBOX, Images, PAUSE, archive, images};
 pub use pods::Pods;
 pub use process::Process;
+pub use registry::Registry;
 
 /// The name of the node that the agent manages, in a cell and on the host.
 pub const NODE: &str = "edge-1";

@@ -77,6 +77,14 @@ impl Pods {
         (sandbox, container)
     }
 
+    /// How many containers run.
+    #[track_caller]
+    pub fn running(&self) -> usize {
+        let list = self.client.list_containers(&cri::ListContainersRequest::new(), soon());
+        let all = list.expect("the list of containers").containers;
+        all.iter().filter(|c| c.state == cri::ContainerState::CONTAINER_RUNNING.into()).count()
+    }
+
     pub fn stop(&self, container: &str, timeout: i64) -> grpcio::Result<()> {
         let mut request = cri::StopContainerRequest::new();
         request.container_id = container.to_owned();

@@ -221,8 +221,12 @@ fn image(k: &KubeletConfiguration, flags: &Flags, check: &mut Check) -> Image {
         minimum_gc_age: check.period("imageMinimumGCAge", k.image_minimum_gc_age),
         maximum_gc_age: Some(check.period("imageMaximumGCAge", k.image_maximum_gc_age)).filter(|d| !d.is_zero()),
         credential_provider,
+        archive_dir: optional_path(&own.image_archive_dir).unwrap_or_else(|| IMAGE_ARCHIVES.into()),
     }
 }
+
+/// Where image archives are looked for unless a flag says otherwise.
+const IMAGE_ARCHIVES: &str = "/etc/cleat/images";
 
 /// Pods' log paths are built from it and compared, and stand in metrics: absolute, clean and ASCII.
 fn pod_logs_dir(k: &KubeletConfiguration, check: &mut Check) -> PathBuf {

@@ -48,7 +48,7 @@ pub(super) fn ips(flags: &Flags, check: &mut Check) -> Vec<IpAddr> {
 
 pub(super) fn workers(flags: &Flags, machine: &Machine, check: &mut Check) -> usize {
     match flags.own.workers {
-        None => machine.cpus.saturating_mul(2).clamp(2, 8),
+        None => machine.cpus.saturating_mul(4).clamp(2, 8),
         Some(n @ 1..=MAX_WORKERS) => usize::try_from(n).unwrap_or(1),
         Some(n) => {
             check.flag_fault("workers", format!("must be between 1 and {MAX_WORKERS}, not {n}"));

@@ -46,7 +46,7 @@ fn secs(n: u64) -> Duration {
 fn defaults() {
     let Loaded { config: c, warnings } = run(&[], &[]).unwrap();
     assert_eq!(warnings, Vec::<String>::new());
-    assert_eq!((c.node_name.as_str(), c.workers, c.verbosity), ("edge-7", 6, 0));
+    assert_eq!((c.node_name.as_str(), c.workers, c.verbosity), ("edge-7", 8, 0));
     assert_eq!((c.root_dir.to_str(), c.pod_logs_dir.to_str()), (Some("/var/lib/cleat"), Some("/var/log/pods")));
     assert_eq!(c.static_pod_path, Some("/etc/cleat/manifests".into()));
     assert_eq!((c.file_check_frequency, c.http_check_frequency, c.sync_frequency), (secs(20), secs(20), secs(60)));
@@ -60,6 +60,7 @@ fn defaults() {
         minimum_gc_age: secs(120),
         maximum_gc_age: None,
         credential_provider: None,
+        archive_dir: "/etc/cleat/images".into(),
     };
     assert_eq!(c.image, image);
     let log = ContainerLog {

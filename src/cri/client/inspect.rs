@@ -46,7 +46,7 @@ impl Inspect for Client {
         Ok(answer.stats.into_iter().filter_map(container_usage).collect())
     }
 
-    fn image_fs_info(&self) -> Result<Vec<(String, Usage)>> {
+    fn image_usage(&self) -> Result<Vec<(String, Usage)>> {
         let request = api::ImageFsInfoRequest::new();
         let answer = call!(self.images, image_fs_info, "ImageFsInfo", request, self.options())?;
         let mountpoint = |fs: &api::FilesystemUsage| fs.fs_id.as_ref().map(|id| id.mountpoint.clone());

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
 
+use crate::image::PullPolicy;
 use crate::pod::core;
 use crate::pod::quantity::Quantity;
 use crate::pod::resources::aggregate;
@@ -102,7 +103,7 @@ macro_rules! common {
 use common;
 
 fn container(c: Common<'_>) {
-    text(c.image_pull_policy, pull_policy(c.image.unwrap_or_default()));
+    text(c.image_pull_policy, PullPolicy::default_for(c.image.unwrap_or_default()).as_str());
     text(c.termination_message_path, "/dev/termination-log");
     text(c.termination_message_policy, "File");
     for port in c.ports.iter_mut().flatten() {
@@ -119,17 +120,6 @@ fn container(c: Common<'_>) {
     }
     let hooks = c.lifecycle.iter_mut().flat_map(|l| [&mut l.post_start, &mut l.pre_stop]).flatten();
     hooks.filter_map(|h| h.http_get.as_mut()).for_each(http_get);
-}
-
-/// `Always` for an image that is, or may become, another one tomorrow.
-fn pull_policy(image: &str) -> &'static str {
-    let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
-    let tag = name.rsplit_once(':').map(|(_, tag)| tag).filter(|tag| !tag.contains('/'));
-    match tag {
-        Some("latest") => "Always",
-        None if digest.is_none() && !name.is_empty() => "Always",
-        _ => "IfNotPresent",
-    }
 }
 
 fn probe(p: &mut core::Probe) {
@@ -167,8 +157,8 @@ fn volume(v: &mut core::Volume) {
         v.empty_dir = Some(core::EmptyDirVolumeSource::default());
     }
     if let Some(image) = &mut v.image {
-        let policy = pull_policy(image.reference.as_deref().unwrap_or_default());
-        text(&mut image.pull_policy, policy);
+        let policy = PullPolicy::default_for(image.reference.as_deref().unwrap_or_default());
+        text(&mut image.pull_policy, policy.as_str());
     }
     if let Some(host_path) = &mut v.host_path {
         host_path.type_.get_or_insert_default();

@@ -61,7 +61,7 @@ impl Show<'_> {
 
     /// The place where the runtime keeps images.
     fn images(&self) -> Option<Value> {
-        let places = self.parts.inspect.image_fs_info();
+        let places = self.parts.inspect.image_usage();
         let places = places.inspect_err(|e| log::warn!("asking where images are: {e}")).ok()?;
         let (path, usage) = places.into_iter().next()?;
         let fs = Filesystem::of(std::path::Path::new(&path))?;

@@ -85,6 +85,7 @@ fn of_containers() {
 
 #[test]
 fn of_image_pull_policies() {
+    let by_digest = format!("a:latest@sha256:{}", "0".repeat(64));
     for (image, policy) in [
         ("a", "Always"),
         ("a:latest", "Always"),
@@ -93,7 +94,9 @@ fn of_image_pull_policies() {
         ("localhost:5000/a:1", "IfNotPresent"),
         ("a@sha256:00", "IfNotPresent"),
         ("a:1@sha256:00", "IfNotPresent"),
-        ("a:latest@sha256:00", "Always"),
+        (by_digest.as_str(), "Always"),
+        // No digest, so no name.
+        ("a:latest@sha256:00", "IfNotPresent"),
         ("", "IfNotPresent"),
     ] {
         let volume = format!("volumes: [{{name: v, image: {{reference: '{image}'}}}}]");

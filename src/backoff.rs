@@ -34,6 +34,16 @@ impl Backoff {
         Backoff { delay, attempted: now }
     }
 
+    /// As [`Backoff::next`], for what fails at once.
+    pub fn again(before: Option<Backoff>, now: Instant) -> Backoff {
+        Backoff::next(before, now, now, MAX)
+    }
+
+    /// As [`Backoff::left`], for what fails at once.
+    pub fn left_at(self, now: Instant) -> Option<Duration> {
+        self.left(self.attempted, now)
+    }
+
     /// What held for twice the longest wait is forgiven.
     fn is_over(self, failed: Instant) -> bool {
         failed.saturating_duration_since(self.attempted) > 2 * MAX
@@ -68,6 +78,8 @@ mod tests {
         let long_run = good_run + Duration::from_secs(1);
         assert_eq!(last.left(long_run, long_run), None);
         assert_eq!(Backoff::next(backoff, long_run, long_run, MAX).delay, INITIAL);
+        assert_eq!(Backoff::again(backoff, long_run).delay, INITIAL);
+        assert_eq!(Backoff::again(backoff, good_run).left_at(good_run), Some(MAX));
         assert_eq!(Backoff::next(backoff, at(now), at(now), Duration::from_secs(60)).delay.as_secs(), 60);
     }
 }
