@@ -20,6 +20,7 @@ pub const SERVED: &[&str] = &[
     "address",
     "allowedUnsafeSysctls",
     "authentication.anonymous",
+    "authentication.webhook",
     "authentication.x509",
     "authorization.mode",
     "cgroupDriver",

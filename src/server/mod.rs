@@ -118,7 +118,10 @@ fn access(config: &Config) -> Result<Access, String> {
     };
     let authorizer = match server.authorization {
         config::Authorization::AlwaysAllow => auth::Authorizer::AlwaysAllow,
-        config::Authorization::Webhook { .. } => auth::Authorizer::WebhookWithoutServer,
+        config::Authorization::Webhook { .. } => {
+            log::info!("there is no API server to authorize by: only members of system:masters may use the HTTPS port");
+            auth::Authorizer::WebhookWithoutServer
+        }
     };
     Ok(Access { authenticator, authorizer })
 }
