@@ -8,12 +8,14 @@ use crate::lane::Lane;
 
 /// Threads, and requests that may wait for one of them besides.
 const QUICK: (usize, usize) = (2, 128);
+const READ: (usize, usize) = (2, 128);
 const SLOW: (usize, usize) = (4, 32);
 /// A stream that waits for others to end would wait for ever.
 const STREAM: (usize, usize) = (64, 0);
 
 pub struct Classes {
     quick: Bounded,
+    read: Bounded,
     slow: Bounded,
     stream: Bounded,
 }
@@ -22,6 +24,7 @@ impl Default for Classes {
     fn default() -> Classes {
         Classes {
             quick: Bounded::new("http-quick", QUICK),
+            read: Bounded::new("http-read", READ),
             slow: Bounded::new("http-slow", SLOW),
             stream: Bounded::new("http-stream", STREAM),
         }
@@ -33,6 +36,7 @@ impl Classes {
     pub fn enter(&self, class: Class) -> Option<Place> {
         match class {
             Class::Quick => self.quick.enter(),
+            Class::Read => self.read.enter(),
             Class::Slow => self.slow.enter(),
             Class::Stream => self.stream.enter(),
         }

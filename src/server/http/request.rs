@@ -15,8 +15,11 @@ const BODY_TIME: Duration = Duration::from_secs(30);
 /// keep another one waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// Answered from memory.
+    /// Answered at once: how the agent is, which must not wait behind lists that many ask for, and
+    /// refusals.
     Quick,
+    /// Answered from memory.
+    Read,
     /// Asks the runtime or the disk, or reads a body.
     Slow,
     /// Lasts for as long as the client likes.

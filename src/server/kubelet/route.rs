@@ -89,7 +89,8 @@ impl Route {
             Route::Exec(_) | Route::Attach(_) | Route::PortForward(_) => Class::Stream,
             Route::ContainerLog(_) | Route::HostLog(..) | Route::Run(_) => Class::Stream,
             Route::ContainerMetrics | Route::ResourceMetrics | Route::Summary | Route::Checkpoint(_) => Class::Slow,
-            _ => Class::Quick,
+            Route::Pods | Route::RunningPods | Route::Config | Route::Metrics | Route::ProbeMetrics => Class::Read,
+            Route::Health(_) | Route::Disabled(_) | Route::WrongMethod(_) | Route::NotFound => Class::Quick,
         }
     }
 
