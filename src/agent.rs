@@ -28,13 +28,13 @@ use crate::pod::Source;
 use crate::pod::sysctl::{Allowlist, NotNamespaced};
 use crate::probe;
 use crate::runtime::logs::Rotation;
-use crate::runtime::request::ClusterDns;
-use crate::runtime::{self, Done, HostFiles, Node, Op, Paths, Runtime};
+use crate::runtime::request::{ClusterDns, IdsError};
+use crate::runtime::{self, Done, HostFiles, Node, Op, Paths, Runtime, UserNamespaces};
 use crate::server;
 use crate::source::file::{self, FileSource};
 use crate::source::mux::Channel;
 use crate::status::Store;
-use crate::sync_loop::{self, Admission, Handler, Heartbeat, ImageCare, Inputs, SurveyWork, Tiers};
+use crate::sync_loop::{self, Admission, Handler, Heartbeat, ImageCare, Inputs, Shown, SurveyWork, Tiers};
 use crate::worker::{Pool, Workers};
 
 /// Stops at the same time; each waits for a container's end, which is cheap.
@@ -54,6 +54,8 @@ pub enum Error {
     Server(#[from] server::Error),
     #[error(transparent)]
     Cgroup(#[from] cgroup::Error),
+    #[error("userNamespaces.idsPerPod: {0}")]
+    UserNamespaces(#[from] IdsError),
     #[error(transparent)]
     Sysctls(#[from] NotNamespaced),
     #[error("more is reserved than there is of {0}, which leaves pods nothing; see kubeReserved and systemReserved")]
@@ -109,6 +111,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let tiers =
         Tiers { cgroups: cgroups.clone(), all_pods: Values::of_all_pods(&held, &policy), policy: policy.clone() };
     tiers.ensure(&Totals::default());
+    enforce_reserves(config, &cgroups)?;
     let images = ImageRoom::open(config, &cri, &store, &lane_done)?;
     let (probe_result, probes) = bounded(CHANNEL);
     let runtime = Arc::new(Runtime {
@@ -119,6 +122,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
         health: health.clone(),
         node: node(config, &paths, &machine),
         host: HostFiles::new(config.dns.resolv_conf.clone()),
+        users: UserNamespaces::open(&paths, config.user_namespace_ids_per_pod)?,
         objects: objects.clone(),
         probes: probe::Manager::start(cri.clone(), probe_result).map_err(Error::start("the probes"))?,
         stops: Lane::new("stop", STOPS),
@@ -126,6 +130,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
         resolver: Arc::default(),
         images: images.images,
         crash_loop_max: config.crash_loop_max_backoff,
+        dead_containers: config.dead_containers,
         done: lane_done,
     });
 
@@ -177,12 +182,32 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let workers = Workers::new(config.sync_frequency);
     let admission = Admission::new(for_admission(config, &machine)?);
     let surveying = SurveyWork::new(paths, tiers, survey);
-    let mut handler =
-        Handler::new((workers, pool), admission, (cache, store), records, sources, surveying, images.care);
+    let shown = Shown { store, probes: runtime.probes.clone() };
+    let cares = (surveying, images.care);
+    let mut handler = Handler::new((workers, pool), admission, cache, shown, records, sources, cares);
     let inputs =
         Inputs { updates, objects: changed_objects, pleg: events, probes, lanes, reports, surveys, stop: stopped };
     log::info!("cleat {} runs as node {}", env!("CARGO_PKG_VERSION"), config.node_name);
     sync_loop::run(&mut handler, &inputs, &heartbeat);
+    Ok(())
+}
+
+/// Holds the cgroups of what isn't a pod to what is reserved for it, where that is asked for
+/// (pkg/kubelet/cm/node_container_manager_linux.go).
+fn enforce_reserves(config: &Config, cgroups: &cgroup::Manager) -> Result<(), cgroup::Error> {
+    for item in &config.enforce_node_allocatable {
+        let (of, compressible) = match item.strip_suffix("-compressible") {
+            Some(of) => (of, true),
+            None => (item.as_str(), false),
+        };
+        let (cgroup, reserved) = match of {
+            "kube-reserved" => (&config.cgroup.kube_reserved, &config.kube_reserved),
+            "system-reserved" => (&config.cgroup.system_reserved, &config.system_reserved),
+            _ => continue,
+        };
+        cgroups.enforce(cgroup, &Values::of_reserve(reserved, compressible))?;
+        log::info!("cgroup {cgroup} is held to what is reserved for it ({item})");
+    }
     Ok(())
 }
 
@@ -247,6 +272,7 @@ fn for_admission(config: &Config, machine: &Capacity) -> Result<admission::Node,
         taints: config.node.taints.clone(),
         allocatable: machine.allocatable(config),
         sysctls: Allowlist::new(node::kernel(), &config.allowed_unsafe_sysctls)?,
+        // Until the runtime has told.
         strict_supplemental_groups: false,
     })
 }

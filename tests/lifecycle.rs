@@ -462,7 +462,12 @@ fn a_reboot() {
     node.containerd.forget_everything();
     let start = Instant::now();
     node.agent.start();
-    let again = node.runs("web");
+    // Until it has been looked at, it is shown as it was before.
+    let again = node.agent.wait_pod("web", SOON, |pod| {
+        let main = &pod["status"]["containerStatuses"][0];
+        main["containerID"] != web["status"]["containerStatuses"][0]["containerID"]
+            && !main["state"]["running"].is_null()
+    });
     assert!(start.elapsed() < Duration::from_secs(10), "it took {:?}", start.elapsed());
     assert_eq!(again["metadata"]["uid"], web["metadata"]["uid"]);
     assert_eq!(again["status"]["containerStatuses"][0]["restartCount"], 2, "the count goes on, as the logs tell it");

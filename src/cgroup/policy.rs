@@ -39,11 +39,7 @@ pub struct MemoryQos {
     pub reserve: bool,
 }
 
-/// The default of `memoryThrottlingFactor`.
-const THROTTLING_FACTOR: f64 = 0.9;
-
 impl Policy {
-    /// With the memory QoS's defaults, where its feature gate is on.
     pub fn new(config: &Config, machine: &Capacity, hierarchy: &Hierarchy) -> Policy {
         let version = hierarchy.version();
         let v2 = version == Version::V2;
@@ -60,7 +56,10 @@ impl Policy {
             allocatable_memory: u64::try_from(allocatable).unwrap_or(0),
             swap_behavior: hierarchy.limits_swap().then_some(config.memory_swap),
             kill_whole_container: v2 && !config.cgroup.single_process_oom_kill.unwrap_or(false),
-            memory_qos: memory_qos.then_some(MemoryQos { throttling_factor: THROTTLING_FACTOR, reserve: false }),
+            memory_qos: memory_qos.then_some(MemoryQos {
+                throttling_factor: config.cgroup.memory_throttling_factor,
+                reserve: config.cgroup.memory_reservation,
+            }),
         }
     }
 }

@@ -25,6 +25,10 @@ fn config(root: &str, driver: CgroupDriver) -> Cgroup {
         cpu_cfs_quota: true,
         cpu_cfs_quota_period: Duration::from_millis(100),
         single_process_oom_kill: None,
+        memory_throttling_factor: 0.9,
+        memory_reservation: false,
+        kube_reserved: String::new(),
+        system_reserved: String::new(),
     }
 }
 

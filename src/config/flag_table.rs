@@ -347,14 +347,19 @@ pub(super) const FLAGS: &[Flag] = &[
     },
     field!(Int, "max-open-files", "maxOpenFiles", max_open_files, "files that this agent may have open"),
     field!(Int, "max-pods", "maxPods", max_pods, "pods that may run on this node"),
-    ignored!(Int, "maximum-dead-containers", "use --eviction-hard", "dead containers kept in all"),
-    ignored!(Int, "maximum-dead-containers-per-container", "use --eviction-hard", "dead containers kept of each"),
+    own!(Int, "maximum-dead-containers", max_dead, "dead containers kept on the node; -1, the default, is no limit"),
+    own!(
+        Int,
+        "maximum-dead-containers-per-container",
+        max_dead_each,
+        "earlier instances kept of each container; 1 unless given, -1 for no limit"
+    ),
     field!(Text, "memory-manager-policy", "memoryManagerPolicy", memory_manager_policy, "None or Static"),
-    ignored!(
+    own!(
         Duration,
         "minimum-container-ttl-duration",
-        "use --eviction-hard",
-        "age at which dead containers are removed"
+        min_dead_age,
+        "how long a dead container is kept at least; 0 unless given"
     ),
     field!(
         Duration,

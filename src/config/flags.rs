@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 
 use lexopt::Arg;
 
+use super::duration::GoDuration;
 use super::flag_table::FLAGS;
 use super::flag_value::FlagValue;
 use super::kubelet::KubeletConfiguration;
@@ -108,6 +109,9 @@ pub struct OwnFlags {
     pub token_auth_file: String,
     pub container_log_max_total_size: String,
     pub workers: Option<i64>,
+    pub max_dead: Option<i64>,
+    pub max_dead_each: Option<i64>,
+    pub min_dead_age: GoDuration,
 }
 
 /// A parsed command line.

@@ -41,6 +41,7 @@ pub const SERVED: &[&str] = &[
     "enableServer",
     "enableSystemLogHandler",
     "enforceNodeAllocatable",
+    "failCgroupV1",
     "fileCheckFrequency",
     "healthzBindAddress",
     "healthzPort",
@@ -50,9 +51,13 @@ pub const SERVED: &[&str] = &[
     "imageMinimumGCAge",
     "imageServiceEndpoint",
     "kubeReserved",
+    "kubeReservedCgroup",
     "logging.verbosity",
     "maxParallelImagePulls",
     "maxPods",
+    "memoryReservationPolicy",
+    "memorySwap",
+    "memoryThrottlingFactor",
     "podLogsDir",
     "podPidsLimit",
     "podsPerCore",
@@ -65,14 +70,17 @@ pub const SERVED: &[&str] = &[
     "runtimeRequestTimeout",
     "seccompDefault",
     "serializeImagePulls",
+    "singleProcessOOMKill",
     "staticPodPath",
     "streamingConnectionIdleTimeout",
     "syncFrequency",
     "systemReserved",
+    "systemReservedCgroup",
     "tlsCertFile",
     "tlsCipherSuites",
     "tlsMinVersion",
     "tlsPrivateKeyFile",
+    "userNamespaces",
     "--cert-dir",
     "--config",
     "--config-dir",
@@ -81,6 +89,9 @@ pub const SERVED: &[&str] = &[
     "--image-archive-dir",
     "--image-credential-provider-bin-dir",
     "--image-credential-provider-config",
+    "--maximum-dead-containers",
+    "--maximum-dead-containers-per-container",
+    "--minimum-container-ttl-duration",
     "--node-ip",
     "--node-labels",
     "--root-dir",
@@ -88,6 +99,9 @@ pub const SERVED: &[&str] = &[
     "--v",
     "--workers",
 ];
+
+/// The feature gates that turn something on or off here.
+pub const SERVED_GATES: &[&str] = &["MemoryQoS"];
 
 pub type Strings = BTreeMap<String, String>;
 

@@ -82,6 +82,7 @@ pub struct Config {
     pub container_log: ContainerLog,
     /// Longest delay between two starts of a container.
     pub crash_loop_max_backoff: Duration,
+    pub dead_containers: DeadContainers,
     pub max_pods: u32,
     /// 0 means no limit.
     pub pods_per_core: u32,
@@ -171,6 +172,16 @@ pub struct CredentialProvider {
     pub bin_dir: PathBuf,
 }
 
+/// Which containers that have ended are kept, beside the newest of each name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeadContainers {
+    pub min_age: Duration,
+    /// Earlier instances of one container of one pod; `None` means no limit.
+    pub each: Option<usize>,
+    /// On the whole node; `None` means no limit.
+    pub total: Option<usize>,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerLog {
     /// Bytes.
@@ -197,7 +208,7 @@ pub enum HairpinMode {
     None,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Cgroup {
     /// Empty, or a path that begins with a slash.
     pub root: String,
@@ -208,6 +219,13 @@ pub struct Cgroup {
     pub cpu_cfs_quota_period: Duration,
     /// `None` means the default of the cgroup version.
     pub single_process_oom_kill: Option<bool>,
+    /// Where between request and limit the memory of a container is throttled: more than 0, at most 1.
+    pub memory_throttling_factor: f64,
+    /// Whether the memory that pods ask for is protected (`memoryReservationPolicy: TieredReservation`).
+    pub memory_reservation: bool,
+    /// What the reserves are for, where they are to be enforced; empty when not given.
+    pub kube_reserved: String,
+    pub system_reserved: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use protobuf::MessageField;
 
 use super::proto::runtime_services::{ImageServiceClient, RuntimeServiceClient};
 use super::{
-    Auth, Condition, Container, ContainerId, ContainerStatus, Cri, Error, Events, ExecOutput, Image, Result, Sandbox,
-    SandboxId, SandboxStatus, Settings, Version, api, convert,
+    Auth, Container, ContainerId, ContainerStatus, Cri, Error, Events, ExecOutput, Image, Result, Sandbox, SandboxId,
+    SandboxStatus, Settings, Status, Version, api, convert,
 };
 use crate::pod::{PodUid, labels};
 
@@ -98,9 +98,8 @@ impl Cri for Client {
         Ok(Version { name: v.runtime_name, version: v.runtime_version })
     }
 
-    fn status(&self) -> Result<Vec<Condition>> {
-        let s = call!(self.runtime, status, "Status", api::StatusRequest::new(), self.options())?;
-        Ok(s.status.into_option().unwrap_or_default().conditions.into_iter().map(convert::condition).collect())
+    fn status(&self) -> Result<Status> {
+        call!(self.runtime, status, "Status", api::StatusRequest::new(), self.options()).map(convert::status)
     }
 
     fn run_pod_sandbox(&self, config: &api::PodSandboxConfig, handler: &str) -> Result<SandboxId> {

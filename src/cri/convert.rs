@@ -7,8 +7,8 @@ use std::sync::Arc;
 use protobuf::EnumOrUnknown;
 
 use super::{
-    Condition, Container, ContainerEvent, ContainerId, ContainerState, ContainerStatus, Image, ImageUser, Notes,
-    PodRef, Sandbox, SandboxId, SandboxStatus, Settings, UnixNanos, api,
+    Condition, Container, ContainerEvent, ContainerId, ContainerState, ContainerStatus, HandlerFeatures, Image,
+    ImageUser, Notes, PodRef, Sandbox, SandboxId, SandboxStatus, Settings, Status, UnixNanos, api,
 };
 use crate::pod::{PodName, PodUid, labels};
 
@@ -97,7 +97,23 @@ pub fn container_status(container: &Container, s: api::ContainerStatus) -> Conta
     }
 }
 
-pub fn condition(c: api::RuntimeCondition) -> Condition {
+pub fn status(s: api::StatusResponse) -> Status {
+    let conditions = s.status.into_option().unwrap_or_default().conditions.into_iter();
+    let handler = |h: api::RuntimeHandler| {
+        let features = HandlerFeatures {
+            recursive_read_only: h.features.recursive_read_only_mounts,
+            user_namespaces: h.features.user_namespaces,
+        };
+        (h.name, features)
+    };
+    Status {
+        conditions: conditions.map(condition).collect(),
+        handlers: s.runtime_handlers.into_iter().map(handler).collect(),
+        supplemental_groups_policy: s.features.supplemental_groups_policy,
+    }
+}
+
+fn condition(c: api::RuntimeCondition) -> Condition {
     Condition { kind: c.type_, ok: c.status, reason: c.reason, message: c.message }
 }
 

@@ -91,6 +91,23 @@ pub struct Condition {
     pub message: String,
 }
 
+/// What the runtime says of its state, and of what it can do.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Status {
+    pub conditions: Vec<Condition>,
+    /// Its handlers by name; the default one's is empty. Older runtimes tell of none.
+    pub handlers: BTreeMap<String, HandlerFeatures>,
+    /// Whether it knows other policies for supplemental groups than to add the image's.
+    pub supplemental_groups_policy: bool,
+}
+
+/// What containers of a handler can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HandlerFeatures {
+    pub recursive_read_only: bool,
+    pub user_namespaces: bool,
+}
+
 /// A point of the wall clock in nanoseconds since 1970, as the runtime gives it; 0 is "never".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct UnixNanos(pub i64);
@@ -211,7 +228,7 @@ pub type Events = Box<dyn Iterator<Item = Result<ContainerEvent>> + Send>;
 /// made from any thread.
 pub trait Cri: Send + Sync {
     fn version(&self) -> Result<Version>;
-    fn status(&self) -> Result<Vec<Condition>>;
+    fn status(&self) -> Result<Status>;
 
     fn run_pod_sandbox(&self, config: &api::PodSandboxConfig, handler: &str) -> Result<SandboxId>;
     fn stop_pod_sandbox(&self, id: &SandboxId) -> Result<()>;

@@ -8,8 +8,8 @@ use crossbeam::channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 
 use crate::cri::{
-    Auth, Code, Condition, Container, ContainerId, ContainerStatus, Cri, Error, Events, ExecOutput, Image, Result,
-    Sandbox, SandboxId, SandboxStatus, Settings, Version, api,
+    Auth, Code, Container, ContainerId, ContainerStatus, Cri, Error, Events, ExecOutput, Image, Result, Sandbox,
+    SandboxId, SandboxStatus, Settings, Status, Version, api,
 };
 use crate::image::name::Name;
 use crate::pod::PodUid;
@@ -150,7 +150,7 @@ impl Cri for Fake {
         Ok(self.state.lock().settings.clone())
     }
 
-    fn status(&self) -> Result<Vec<Condition>> {
+    fn status(&self) -> Result<Status> {
         unreachable!("nothing to do with images")
     }
     fn run_pod_sandbox(&self, _: &api::PodSandboxConfig, _: &str) -> Result<SandboxId> {

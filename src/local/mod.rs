@@ -6,6 +6,7 @@
 //! `Debug` text and in no error.
 
 mod bind;
+mod classes;
 mod record;
 mod references;
 mod store;
@@ -19,6 +20,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
 
 pub use bind::Node;
+pub use classes::with_classes;
 pub use references::references;
 pub use store::{Publisher, Recorded, Store};
 

@@ -47,6 +47,11 @@ impl Publisher {
         Publisher { store, records: Records::open(directory), node, changed, failed: None }
     }
 
+    /// What it published last.
+    pub fn objects(&self) -> Arc<Objects> {
+        self.store.get()
+    }
+
     pub fn recorded(&self) -> Recorded {
         self.records.objects()
     }

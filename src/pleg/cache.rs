@@ -49,6 +49,15 @@ impl ObservedContainer {
     }
 }
 
+/// How many containers are dead.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Dead {
+    /// Without the newest of each name.
+    pub earlier: usize,
+    /// Different containers that have a dead instance.
+    pub names: usize,
+}
+
 impl Observed {
     pub fn empty(at: Instant) -> Observed {
         Observed { sandboxes: Vec::new(), containers: Vec::new(), at }
@@ -101,6 +110,18 @@ impl Cache {
             Some(observed) => (observed.clone(), listed),
             None => (Arc::new(Observed::empty(listed)), listed),
         })
+    }
+
+    /// The dead containers of all pods.
+    pub fn dead_containers(&self) -> Dead {
+        let mut dead = Dead::default();
+        for observed in self.0.read().pods.values() {
+            let mut names = HashSet::new();
+            let dead_ones = observed.containers.iter().filter(|c| !c.is_alive());
+            dead.earlier += dead_ones.filter(|c| !names.insert(c.status.container.name.clone())).count();
+            dead.names += names.len();
+        }
+        dead
     }
 
     /// Pods that have something in the runtime.

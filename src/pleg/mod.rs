@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, Sender, bounded, never, select, tick};
 use parking_lot::Mutex;
 
-pub use cache::{Cache, Observed, ObservedContainer};
+pub use cache::{Cache, Dead, Observed, ObservedContainer};
 
 use crate::cri::{self, Code, Container, Cri, Sandbox, Version};
 use crate::metrics::METRICS;
@@ -36,8 +36,9 @@ const EVENTS_RETRY: Duration = Duration::from_secs(10);
 pub enum Event {
     /// Something of this pod is other than it was; what was observed before `at` is old.
     Pod { uid: PodUid, at: Instant },
-    /// The runtime can be seen: for the first time, or again.
-    Reachable,
+    /// The runtime can be seen: for the first time, or again. `strict_groups`: whether it can give a
+    /// process just the groups that the pod names.
+    Reachable { strict_groups: bool },
 }
 
 /// Whether the runtime answers, for health checks.
@@ -48,6 +49,7 @@ pub struct Health(Mutex<HealthState>);
 struct HealthState {
     /// The runtime, once it has been asked.
     runtime: Option<Version>,
+    strict_groups: bool,
     last_listed: Option<Instant>,
     listing_since: Option<Instant>,
     error: Option<String>,
@@ -138,7 +140,8 @@ impl Pleg {
             if self.relist() {
                 // Nobody listens while the watcher waits for something else.
                 let _ = reconnected.try_send(());
-                if self.events.send(Event::Reachable).is_err() {
+                let strict_groups = self.health.0.lock().strict_groups;
+                if self.events.send(Event::Reachable { strict_groups }).is_err() {
                     return;
                 }
             }
@@ -210,7 +213,10 @@ impl Pleg {
             _ => e.to_string(),
         })?;
         log::info!("the container runtime is {} {}", version.name, version.version);
-        self.health.0.lock().runtime = Some(version);
+        let status = self.cri.status().map_err(|e| e.to_string())?;
+        let mut health = self.health.0.lock();
+        health.runtime = Some(version);
+        health.strict_groups = status.supplemental_groups_policy;
         Ok(())
     }
 }

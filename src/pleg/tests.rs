@@ -5,8 +5,8 @@ use crossbeam::channel::unbounded;
 
 use super::*;
 use crate::cri::{
-    Auth, Condition, ContainerId, ContainerState, ContainerStatus, Error, Events, ExecOutput, Image, Notes, PodRef,
-    SandboxId, SandboxStatus, UnixNanos, api,
+    Auth, ContainerId, ContainerState, ContainerStatus, Error, Events, ExecOutput, Image, Notes, PodRef, SandboxId,
+    SandboxStatus, UnixNanos, api,
 };
 use crate::pod::PodName;
 
@@ -92,8 +92,8 @@ impl Cri for Script {
         Err(error("GetContainerEvents", Code::Unimplemented))
     }
 
-    fn status(&self) -> cri::Result<Vec<Condition>> {
-        unreachable!("the PLEG only looks")
+    fn status(&self) -> cri::Result<cri::Status> {
+        Ok(cri::Status { supplemental_groups_policy: true, ..Default::default() })
     }
     fn run_pod_sandbox(&self, _: &api::PodSandboxConfig, _: &str) -> cri::Result<SandboxId> {
         unreachable!("the PLEG only looks")
@@ -360,12 +360,12 @@ fn the_thread_tells_of_the_runtime_and_of_pods() {
     *script.0.lock() = Said { containers: vec![container("a", 0, ContainerState::Running)], ..Said::default() };
     let next = || heard.recv_timeout(Duration::from_secs(10)).expect("an event");
     assert!(matches!(next(), Event::Pod { uid, .. } if uid.as_str() == "a"));
-    assert_eq!(next(), Event::Reachable);
+    assert_eq!(next(), Event::Reachable { strict_groups: true });
     assert_eq!(health.runtime().map(|v| v.name), Some("scripted".to_owned()));
     script.0.lock().unreachable = true;
     told("can't be reached");
     script.0.lock().unreachable = false;
-    assert_eq!(next(), Event::Reachable, "it is back");
+    assert_eq!(next(), Event::Reachable { strict_groups: true }, "it is back");
     drop(stop);
     thread.join().expect("ends");
 }

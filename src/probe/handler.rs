@@ -90,12 +90,16 @@ fn number(port: i32) -> Result<u16, String> {
 
 /// What attempts are made with.
 pub struct Means {
-    pub cri: Arc<dyn Cri>,
-    pub resolver: Resolver,
-    pub grpc: grpc::Checker,
+    cri: Arc<dyn Cri>,
+    resolver: Resolver,
+    grpc: grpc::Checker,
 }
 
 impl Means {
+    pub fn new(cri: Arc<dyn Cri>) -> Means {
+        Means { cri, resolver: Resolver::default(), grpc: grpc::Checker::default() }
+    }
+
     /// Makes one probe, by blocking calls that end by `timeout` (the runtime's answer to an exec a
     /// little later). `ip` is the pod's address.
     pub fn probe(&self, handler: &Handler, id: &ContainerId, ip: Option<IpAddr>, timeout: Duration) -> Outcome {

@@ -9,10 +9,9 @@ use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use parking_lot::Mutex;
 
 use super::handler::Means;
-use super::net::Resolver;
 use super::table::{Attempt, Ended, Table};
 use super::worker::Outcome;
-use super::{ProbeResult, Running, Snapshot, Verdicts, grpc};
+use super::{ProbeResult, Running, Snapshot, Verdicts};
 use crate::cri::Cri;
 use crate::lane::Lane;
 use crate::pod::{Pod, PodUid, core};
@@ -51,7 +50,7 @@ impl Manager {
         let (wake, woken) = bounded(1);
         let inner = Arc::new(Inner {
             state: Mutex::new(State { table: Table::new(Instant::now()), looks_at: None }),
-            means: Means { cri, resolver: Resolver::default(), grpc: grpc::Checker::default() },
+            means: Means::new(cri),
             lane: Lane::new("probe", LANE),
             slow: Lane::new("probe-slow", SLOW_LANE),
             results,

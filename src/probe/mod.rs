@@ -44,12 +44,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use handler::port;
+pub use handler::{Handler, Means, port};
 pub use http::{Get, hook};
 pub use manager::{LANE, Manager, SLOW_LANE};
 pub use metrics::{DURATION_BUCKETS, Histogram, LATENESS_BUCKETS, ProbeMetrics, Snapshot};
 pub use net::Resolver;
-pub use worker::Tell;
+pub use worker::{Outcome, Tell};
 
 use crate::cri::ContainerId;
 use crate::pod::{PodName, PodUid};

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cri::{
-    Auth, Code, Condition, Container, ContainerId, ContainerStatus, Cri, Error, Events, ExecOutput, Image, Result,
-    Sandbox, SandboxId, SandboxStatus, Settings, Version, api,
+    Auth, Code, Container, ContainerId, ContainerStatus, Cri, Error, Events, ExecOutput, Image, Result, Sandbox,
+    SandboxId, SandboxStatus, Settings, Status, Version, api,
 };
 use crate::pod::PodUid;
 
@@ -50,7 +50,7 @@ impl Cri for Script {
 
     unasked! {
         fn version() -> Version;
-        fn status() -> Vec<Condition>;
+        fn status() -> Status;
         fn run_pod_sandbox(&api::PodSandboxConfig, &str) -> SandboxId;
         fn stop_pod_sandbox(&SandboxId) -> ();
         fn remove_pod_sandbox(&SandboxId) -> ();

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use protobuf::MessageField;
 
-use super::request::{self, Context, Event, Handler, Lookup};
+use super::request::{self, ConfigError, Context, Event, Handler, Lookup};
 use super::{Error, Runtime};
 use crate::cgroup;
 use crate::cri::api;
 use crate::local::Objects;
-use crate::pod::Pod;
+use crate::pod::{Pod, core};
 use crate::volume::{Place, subpath};
 
 /// What a resolv.conf may have; more is no such file.
@@ -78,14 +78,38 @@ impl Lookup for Referred<'_> {
 }
 
 impl Runtime {
-    pub(super) fn context<'a>(&'a self, pod: &'a Pod, resolv_conf: Option<&'a str>) -> Context<'a> {
-        let handler = Handler::default();
-        Context { pod, node: &self.node, handler, resolv_conf, ids: None, volume_groups: &[] }
+    pub(super) fn context<'a>(&'a self, pod: &'a Pod, resolv_conf: Option<&'a str>) -> Result<Context<'a>, Error> {
+        // Most pods need nothing that only some runtimes can do, and then it isn't asked.
+        let handler = if needs_features(&pod.spec) { self.features(pod)? } else { Handler::default() };
+        let own_users = pod.spec.host_users == Some(false) && handler.user_namespaces;
+        let ids = if own_users { Some(self.users.of(&pod.uid)?) } else { None };
+        Ok(Context { pod, node: &self.node, handler, resolv_conf, ids, volume_groups: &[] })
+    }
+
+    /// What the runtime calls the handler of the pod's class; empty for its default one.
+    pub(super) fn handler(&self, pod: &Pod) -> Result<String, Error> {
+        let name = pod.spec.runtime_class_name.as_deref().unwrap_or_default();
+        let objects = self.objects.get();
+        match (name, objects.runtime_class(name)) {
+            ("", _) => Ok(String::new()),
+            (_, Some(class)) => Ok(class.handler.clone()),
+            (_, None) => Err(ConfigError::NoRuntimeClass(name.to_owned()).into()),
+        }
+    }
+
+    fn features(&self, pod: &Pod) -> Result<Handler, Error> {
+        let status = self.cri.status()?;
+        let of_handler = status.handlers.get(&self.handler(pod)?).copied().unwrap_or_default();
+        Ok(Handler {
+            recursive_read_only: of_handler.recursive_read_only,
+            user_namespaces: of_handler.user_namespaces,
+            groups_policy: status.supplemental_groups_policy,
+        })
     }
 
     pub(super) fn sandbox_config(&self, pod: &Pod, attempt: u32) -> Result<(api::PodSandboxConfig, Vec<Event>), Error> {
         let resolv_conf = self.host.resolv_conf()?;
-        let (mut config, told) = request::sandbox(&self.context(pod, resolv_conf.as_deref()), attempt)?;
+        let (mut config, told) = request::sandbox(&self.context(pod, resolv_conf.as_deref())?, attempt)?;
         let linux = config.linux.mut_or_insert_default();
         linux.cgroup_parent = self.cgroups.cgroup_parent(pod);
         linux.overhead = cgroup::container::overhead(pod, &self.policy).into();
@@ -109,4 +133,14 @@ impl Runtime {
         }
         Ok(Some(path))
     }
+}
+
+/// Whether the pod has something that not every runtime can do.
+fn needs_features(spec: &core::PodSpec) -> bool {
+    let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+    let mut mounts = containers.flat_map(|c| c.volume_mounts.iter().flatten());
+    let groups = spec.security_context.as_ref().and_then(|c| c.supplemental_groups_policy.as_deref());
+    spec.host_users == Some(false)
+        || groups == Some("Strict")
+        || mounts.any(|mount| mount.recursive_read_only.as_deref().is_some_and(|mode| mode != "Disabled"))
 }

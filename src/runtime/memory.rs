@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::kill::{HookState, Killing};
+use super::record::Kept;
 use super::resize::Resizing;
 use crate::backoff::Backoff;
 use crate::cri::{ContainerId, SandboxId};
@@ -38,13 +39,6 @@ pub struct Failure {
     pub message: String,
 }
 
-/// A status that was written to disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kept {
-    pub digest: u64,
-    pub at: Instant,
-}
-
 #[derive(Debug, Default)]
 pub struct Memory {
     /// When the runtime was last made to change something: what was observed before is old.
@@ -65,6 +59,9 @@ pub struct Memory {
     pub waiting: HashMap<String, Waiting>,
     /// Containers that were killed to be started again.
     pub killed_to_restart: HashSet<ContainerId>,
+    /// Of those, the ones that are started again at once: when they were killed, their name's last wait
+    /// was over. The end of the others counts as a failure.
+    pub restarted_at_once: HashSet<ContainerId>,
     /// What containers left as their termination messages.
     pub messages: HashMap<ContainerId, String>,
     /// The pod has failed as a whole, and is to end.

@@ -18,6 +18,7 @@ mod resize;
 mod start;
 mod sync;
 mod terminate;
+mod users;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,12 +29,14 @@ pub use clean::{Left, survey};
 pub use host::HostFiles;
 pub use memory::{Done, Memory, Op};
 pub use paths::{Paths, log_file};
-pub use record::{Known, read_all as read_records};
+pub use record::{Kept, Known, read_all as read_records};
 pub use request::Node;
 pub use sync::{Next, Synced};
 pub use terminate::Target;
+pub use users::UserNamespaces;
 
 use crate::cgroup;
+use crate::config::DeadContainers;
 use crate::cri::{self, Cri};
 use crate::image::Images;
 use crate::lane::Lane;
@@ -49,6 +52,7 @@ pub struct Runtime {
     pub host: HostFiles,
     pub cgroups: Arc<cgroup::Manager>,
     pub policy: cgroup::Policy,
+    pub users: UserNamespaces,
     /// What pods refer to.
     pub objects: Arc<local::Store>,
     pub probes: probe::Manager,
@@ -61,6 +65,7 @@ pub struct Runtime {
     pub images: Images,
     /// The longest wait between restarts of a container.
     pub crash_loop_max: Duration,
+    pub dead_containers: DeadContainers,
     /// Where lanes tell that work is done.
     pub done: Sender<Done>,
 }

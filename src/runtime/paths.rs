@@ -53,6 +53,11 @@ impl Paths {
         self.pod(uid).join("etc-hosts")
     }
 
+    /// The range of IDs of a pod with a user namespace of its own.
+    pub fn user_namespace(&self, uid: &PodUid) -> PathBuf {
+        self.pod(uid).join("userns")
+    }
+
     /// Seccomp profiles of the node, for containers that name one.
     pub fn seccomp(&self) -> PathBuf {
         self.root.join("seccomp")

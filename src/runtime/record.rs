@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 
-use super::memory::Kept;
 use super::{Error, Paths};
 use crate::disk;
 use crate::pod::{Pod, PodName, PodUid, Source, core};
@@ -41,13 +40,30 @@ pub fn write(paths: &Paths, pod: &Pod) -> Result<(), Error> {
     disk::write_atomic(&path, &bytes, 0o600).map_err(|e| Error::io("writing", &path, e))
 }
 
-/// Between two writings of one pod's status: a container that crashes over and over must not wear
-/// the flash out.
+/// One pod's status is written so often in the long run: a container that crashes over and over must
+/// not wear the flash out.
 const STATUS_PERIOD: Duration = Duration::from_secs(60);
+/// And so often at first: a pod that has just become ready is to be known as such if the agent is
+/// started again.
+const STATUS_BURST: u32 = 5;
+
+/// A status that was written to disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kept {
+    digest: u64,
+    /// When a period will have passed for each writing.
+    paid: Instant,
+}
+
+impl Kept {
+    /// What an agent before this one has written.
+    pub fn before(status: &core::PodStatus, now: Instant) -> Kept {
+        Kept { digest: digest(status), paid: now }
+    }
+}
 
 /// Keeps the status on disk if what can't be had from the runtime again is other than what is there.
-/// `before` is the status as it was, which is what is there after the agent was started. Returns
-/// after how long to come again, when it is too early to write.
+/// Returns after how long to come again, when it is too early to write.
 ///
 /// # Errors
 /// When it can't be written.
@@ -56,26 +72,24 @@ pub fn keep_status(
     uid: &PodUid,
     kept: &mut Option<Kept>,
     status: &core::PodStatus,
-    before: Option<&core::PodStatus>,
     now: Instant,
 ) -> Result<Option<Duration>, Error> {
     let digest = digest(status);
-    if kept.is_none() {
-        *kept = before.map(|before| Kept { digest: self::digest(before), at: now });
-    }
+    let mut paid = now;
     if let Some(kept) = kept {
         if kept.digest == digest {
             return Ok(None);
         }
-        let next = kept.at + STATUS_PERIOD;
-        if now < next && !status::is_terminal(status) {
-            return Ok(Some(next - now));
+        let wait = kept.paid.saturating_duration_since(now + STATUS_PERIOD * (STATUS_BURST - 1));
+        if !wait.is_zero() && !status::is_terminal(status) {
+            return Ok(Some(wait));
         }
+        paid = kept.paid.max(now);
     }
     let path = paths.status(uid);
     let bytes = serde_json::to_vec(status).map_err(|e| Error::io("writing", &path, e.into()))?;
     disk::write_atomic(&path, &bytes, 0o600).map_err(|e| Error::io("writing", &path, e))?;
-    *kept = Some(Kept { digest, at: now });
+    *kept = Some(Kept { digest, paid: paid + STATUS_PERIOD });
     Ok(None)
 }
 
@@ -87,7 +101,7 @@ fn digest(status: &core::PodStatus) -> u64 {
         (&c.type_, &c.status).hash(&mut hasher);
     }
     for c in status.init_container_statuses.iter().chain(&status.container_statuses).flatten() {
-        (&c.name, c.restart_count).hash(&mut hasher);
+        (&c.name, c.restart_count, c.started, c.ready).hash(&mut hasher);
     }
     hasher.finish()
 }
@@ -180,7 +194,7 @@ mod tests {
         disk::make_dir(&paths.pod(&pod.uid), 0o750).expect("makes");
         write(&paths, &pod).expect("writes");
         let status = core::PodStatus { phase: Some("Running".to_owned()), ..Default::default() };
-        keep_status(&paths, &pod.uid, &mut None, &status, None, Instant::now()).expect("writes");
+        keep_status(&paths, &pod.uid, &mut None, &status, Instant::now()).expect("writes");
         assert_eq!(read_all(&paths), [Known { pod: Arc::new(pod), status: Some(Arc::new(status)) }]);
     }
 
@@ -200,19 +214,31 @@ mod tests {
             ..Default::default()
         };
         let start = Instant::now();
-        let mut kept = None;
+        // What an agent before has written costs nothing, and is not written again.
+        fs::write(paths.status(&uid), "").expect("writes");
+        let mut kept = Some(Kept::before(&status("Running", 0), start));
         let mut keep = |phase, count, second| {
             let now = start + Duration::from_secs(second);
-            keep_status(&paths, &uid, &mut kept, &status(phase, count), None, now).expect("writes").map(|d| d.as_secs())
+            let wait = keep_status(&paths, &uid, &mut kept, &status(phase, count), now).expect("writes");
+            (wait.map(|d| d.as_secs()), read_status(&paths, &uid).map(|s| s == status(phase, count)))
         };
-        assert_eq!(keep("Running", 0, 0), None);
-        assert_eq!(keep("Running", 0, 1), None);
-        assert_eq!(keep("Running", 1, 10), Some(50));
-        assert_eq!(read_status(&paths, &uid), Some(status("Running", 0)));
-        assert_eq!(keep("Running", 3, 60), None);
-        assert_eq!(read_status(&paths, &uid), Some(status("Running", 3)));
-        assert_eq!(keep("Failed", 3, 61), None);
-        assert_eq!(read_status(&paths, &uid), Some(status("Failed", 3)), "its end is kept at once");
+        assert_eq!(keep("Running", 0, 0), (None, None));
+        for count in 1..=5 {
+            assert_eq!(keep("Running", count, 10), (None, Some(true)), "{count}");
+        }
+        assert_eq!(keep("Running", 6, 10), (Some(60), Some(false)));
+        assert_eq!(keep("Running", 7, 60), (Some(10), Some(false)));
+        assert_eq!(keep("Running", 7, 70), (None, Some(true)));
+        assert_eq!(keep("Running", 7, 71), (None, Some(true)));
+        assert_eq!(keep("Running", 8, 71), (Some(59), Some(false)));
+        assert_eq!(keep("Failed", 8, 71), (None, Some(true)), "its end is kept at once");
+        // Of a pod that is new, whatever it says is news.
+        fs::write(paths.status(&uid), "").expect("writes");
+        let mut kept = None;
+        for at in [start, start + STATUS_PERIOD] {
+            let wait = keep_status(&paths, &uid, &mut kept, &status("Running", 0), at).expect("writes");
+            assert_eq!((wait, read_status(&paths, &uid)), (None, Some(status("Running", 0))));
+        }
         fs::write(paths.status(&uid), "{").expect("writes");
         assert_eq!(read_status(&paths, &uid), None);
     }

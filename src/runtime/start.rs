@@ -108,7 +108,7 @@ impl Runtime {
         restart_count: i32,
     ) -> Result<Outcome, Error> {
         let now = Instant::now();
-        let key = format!("{}/{}", spec.name, identity::container_hash(spec));
+        let key = restarts_key(spec);
         let failed = last_failure(ground.observed, memory, &spec.name);
         let backoff = memory.restarts.get(&key).copied();
         if let (Some(backoff), Some(failed)) = (backoff, failed) {
@@ -252,7 +252,7 @@ impl Runtime {
         (restart_count, attempt): (i32, u32),
     ) -> Result<api::ContainerConfig, Error> {
         let resolv_conf = self.host.resolv_conf()?;
-        let context = &self.context(ground.pod, resolv_conf.as_deref());
+        let context = &self.context(ground.pod, resolv_conf.as_deref())?;
         let pod_ips = &ground.sandbox.ips;
         let objects = self.objects.get();
         let lookup = &Referred { objects: &objects, pod: ground.pod, volumes: ground.volumes };
@@ -436,12 +436,24 @@ fn target<'a>(ground: &'a Ground<'_>, container: &str) -> Result<Option<&'a Cont
     found.map(Some).ok_or_else(|| ConfigError::NoTarget(target.to_owned()))
 }
 
-/// When the container last failed, as far as a crash loop is concerned. One that was killed to be
-/// started again did not fail; what it did before counts.
+/// What [`Memory::restarts`] has a container under.
+fn restarts_key(spec: &core::Container) -> String {
+    format!("{}/{}", spec.name, identity::container_hash(spec))
+}
+
+/// When the container last failed, as far as a crash loop is concerned.
 fn last_failure(observed: &Observed, memory: &Memory, name: &str) -> Option<Instant> {
-    let killed = |c: &ObservedContainer| memory.killed_to_restart.contains(&c.status.container.id);
-    let all = observed.containers.iter().filter(|c| *c.status.container.name == *name);
-    all.filter(|c| !killed(c)).find_map(|c| c.exited_seen)
+    let all: Vec<_> = observed.containers.iter().filter(|c| *c.status.container.name == *name).collect();
+    let at_once = |c: &&&ObservedContainer| memory.restarted_at_once.contains(&c.status.container.id);
+    let skipped = usize::from(all.first().filter(at_once).is_some());
+    all.iter().skip(skipped).find_map(|c| c.exited_seen)
+}
+
+/// Whether a container that is killed now is started again at once: as with the kubelet, when it is
+/// not so soon after the end of the one before it that it is in a crash loop.
+pub(super) fn restarts_at_once(observed: &Observed, memory: &Memory, spec: &core::Container, now: Instant) -> bool {
+    let waits = |failed| memory.restarts.get(&restarts_key(spec)).and_then(|backoff| backoff.left(failed, now));
+    last_failure(observed, memory, &spec.name).and_then(waits).is_none()
 }
 
 /// `10s`, `2m40s`, `5m0s`: as Go writes durations.

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::kill::Victim;
 use super::memory::Memory;
 use super::plan::{self, Kill, Plan, Why};
-use super::start::Ground;
+use super::start::{Ground, restarts_at_once};
 use super::terminate::{Stopped, Target};
 use super::{Error, Runtime, paths, record};
 use crate::cgroup::Values;
@@ -115,15 +115,17 @@ impl Runtime {
             Ok((next, error)) => (next.and(deadline), error),
             Err(e) => (Next::Rest, Some(e)),
         };
-        if let Some(Error::Volume { .. }) = &error {
-            self.tell(pod, memory, "FailedMount", error.as_ref());
+        match &error {
+            Some(Error::Volume { .. }) => self.tell(pod, memory, "FailedMount", error.as_ref()),
+            Some(Error::Config(_)) => self.tell(pod, memory, "FailedCreatePodSandBox", error.as_ref()),
+            _ => {}
         }
         self.clean(pod, memory, &observed);
         let status = self.status(pod, memory, &observed, Some(&status));
         let next = match next {
             // It is looked at again at once, and may well be another by then.
             Next::Again => next,
-            _ => next.and(self.keep_status(pod, memory, &status, before)),
+            _ => next.and(self.keep_status(pod, memory, &status)),
         };
         Ok(Synced { next, status, error })
     }
@@ -151,14 +153,8 @@ impl Runtime {
     }
 
     /// Keeps the status on disk; a disk that is full costs the pod nothing but that.
-    pub(super) fn keep_status(
-        &self,
-        pod: &Pod,
-        memory: &mut Memory,
-        status: &core::PodStatus,
-        before: Option<&core::PodStatus>,
-    ) -> Next {
-        match record::keep_status(&self.node.paths, &pod.uid, &mut memory.kept, status, before, Instant::now()) {
+    pub(super) fn keep_status(&self, pod: &Pod, memory: &mut Memory, status: &core::PodStatus) -> Next {
+        match record::keep_status(&self.node.paths, &pod.uid, &mut memory.kept, status, Instant::now()) {
             Ok(again) => again.map_or(Next::Rest, Next::After),
             Err(e) => {
                 self.tell(pod, memory, "FailedToKeepStatus", Some(&e));
@@ -179,9 +175,11 @@ impl Runtime {
                     Stopped::All => {}
                     waits => return Ok((waits.wait(), None)),
                 }
+                // What the pod's class adds to it must be known before anything is made for it.
+                let handler = self.handler(pod)?;
                 self.forget_resize(pod, memory)?;
                 let volumes = self.prepare(pod, memory)?;
-                let sandbox = &self.create_sandbox(pod, memory, attempt)?;
+                let sandbox = &self.create_sandbox(pod, memory, attempt, &handler)?;
                 Ok(self.start_all(&Ground { pod, observed, sandbox, volumes: &volumes }, memory, &start))
             }
             Plan::Keep { sandbox, mut kill, start } => {
@@ -207,7 +205,7 @@ impl Runtime {
         }
     }
 
-    fn tell(&self, pod: &Pod, memory: &mut Memory, reason: &str, error: Option<&Error>) {
+    pub(super) fn tell(&self, pod: &Pod, memory: &mut Memory, reason: &str, error: Option<&Error>) {
         let message = error.map(ToString::to_string);
         if let Some(message) = message.as_ref().filter(|_| memory.told != message) {
             events::record(events::Kind::Warning, &pod.name, reason, message);
@@ -296,17 +294,19 @@ impl Runtime {
         running.collect()
     }
 
-    fn create_sandbox(&self, pod: &Pod, memory: &mut Memory, attempt: u32) -> Result<SandboxStatus, Error> {
+    fn create_sandbox(
+        &self,
+        pod: &Pod,
+        memory: &mut Memory,
+        attempt: u32,
+        handler: &str,
+    ) -> Result<SandboxStatus, Error> {
         let attempt = attempt + memory.reserved.get("").copied().unwrap_or(0);
-        let made = self.sandbox_config(pod, attempt);
-        let (config, told) = made.inspect_err(|e| {
-            let message = format!("Failed to create pod sandbox: {e}");
-            events::record(events::Kind::Warning, &pod.name, "FailedCreatePodSandBox", &message);
-        })?;
+        let (config, told) = self.sandbox_config(pod, attempt)?;
         told.iter().for_each(|event| event.record(pod));
         memory.acted = Some(Instant::now());
         METRICS.started_pods.inc();
-        let result = self.cri.run_pod_sandbox(&config, "");
+        let result = self.cri.run_pod_sandbox(&config, handler);
         memory.acted = Some(Instant::now());
         let id: SandboxId = match result {
             Ok(id) => id,
@@ -360,6 +360,9 @@ impl Runtime {
                 events::record(events::Kind::Normal, &pod.name, "Killing", &message);
                 if kill.restart {
                     memory.killed_to_restart.insert(kill.id.clone());
+                    if restarts_at_once(observed, memory, spec, now) {
+                        memory.restarted_at_once.insert(kill.id.clone());
+                    }
                 }
             } else if hook_failed && !begun {
                 let message = format!("Container {}: FailedPostStartHook", container.name);
@@ -453,6 +456,7 @@ fn forget(memory: &mut Memory, observed: &Observed) {
     }
     let containers: HashSet<_> = observed.containers.iter().map(|c| &c.status.container.id).collect();
     memory.killed_to_restart.retain(|id| containers.contains(id));
+    memory.restarted_at_once.retain(|id| containers.contains(id));
     memory.started.retain(|id, _| containers.contains(id));
     let alive: HashSet<_> =
         observed.containers.iter().filter(|c| c.is_alive()).map(|c| &c.status.container.id).collect();

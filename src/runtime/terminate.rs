@@ -72,6 +72,8 @@ impl Stopped {
 
 /// Lanes tell when they are done; a pod is looked at after so long should one not do it.
 const WATCHED: Duration = Duration::from_secs(60);
+/// How long to wait after what a pod held could not be freed.
+const FREE_RETRY: Duration = Duration::from_secs(10);
 
 impl Runtime {
     /// Stops everything of the pod, and tells its status meanwhile, as far as the pod is known.
@@ -89,7 +91,7 @@ impl Runtime {
         self.probes.stop_liveness_and_startup(target.uid());
         let observed = self.observe(target.uid(), memory, fresh)?;
         let stopped = self.stop(target, memory, &observed)?;
-        let next = if stopped == Stopped::All { Next::Terminal } else { stopped.wait() };
+        let mut next = if stopped == Stopped::All { Next::Terminal } else { stopped.wait() };
         let Some(pod) = target.pod() else { return Ok((next, None)) };
         self.read_messages(&pod.uid, memory, &observed);
         let status = self.status(pod, memory, &observed, before);
@@ -101,8 +103,15 @@ impl Runtime {
             Some(before) => before.clone(),
             None => status,
         };
-        if next == Next::Terminal && status::is_terminal(&status) {
-            self.keep_status(pod, memory, &status, before);
+        if next == Next::Terminal {
+            if status::is_terminal(&status) {
+                self.keep_status(pod, memory, &status);
+            }
+            // At once, also when the pod is still wanted: what it held is needed by others.
+            if let Err(e) = self.free(&pod.uid) {
+                self.tell(pod, memory, "FailedToFree", Some(&e));
+                next = Next::After(FREE_RETRY);
+            }
         }
         Ok((next, Some(status)))
     }
@@ -155,6 +164,14 @@ impl Runtime {
         Ok(Stopped::All)
     }
 
+    /// Takes away what holds memory, disk space or names of a pod of which nothing runs any more: its
+    /// cgroup and its volumes.
+    fn free(&self, uid: &PodUid) -> Result<(), Error> {
+        self.cgroups.remove_pod(uid)?;
+        let volumes = volume::teardown(&self.node.paths.pod(uid));
+        volumes.map_err(|source| Error::Start(format!("removing the volumes: {source}")))
+    }
+
     /// Removes all that is left of a pod that has ended: from the runtime, its directory, its logs.
     ///
     /// # Errors
@@ -170,11 +187,10 @@ impl Runtime {
             self.cri.remove_pod_sandbox(&status.sandbox.id)?;
         }
         memory.acted = Some(Instant::now());
-        self.cgroups.remove_pod(target.uid())?;
+        self.free(target.uid())?;
         let directory = self.node.paths.pod(target.uid());
-        let volumes = volume::teardown(&directory);
-        volumes.map_err(|source| Error::Start(format!("removing the volumes: {source}")))?;
         remove_tree(&directory).map_err(|e| Error::io("removing", &directory, e))?;
+        self.users.release(target.uid());
         let logs = self.node.paths.pod_logs(target.uid(), target.name());
         remove_tree(&logs).map_err(|e| Error::io("removing", &logs, e))?;
         // Look once more, so that the cache knows that it is gone.

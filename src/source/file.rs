@@ -17,7 +17,7 @@ use rustix::fs::inotify;
 
 use super::files::{DirectoryId, Entry, FileSet, Report, Stamp};
 use super::mux::Channel;
-use crate::local::Publisher;
+use crate::local::{Publisher, with_classes};
 use crate::pod::Pod;
 
 /// A longer file is no manifest.
@@ -96,6 +96,8 @@ impl FileSource {
                 }
             }
             if let Some(pods) = self.set.pods() {
+                let objects = self.objects.objects();
+                let pods = pods.into_iter().map(|pod| with_classes(pod, &objects)).collect();
                 if self.channel.set(pods).is_err() {
                     return;
                 }

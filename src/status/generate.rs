@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::conditions::{Judge, Verdict, has_started};
 use super::{Phase, PodFailure, Waiting};
 use crate::cri::{ContainerId, ContainerState, UnixNanos};
 use crate::pleg::{Observed, ObservedContainer};
@@ -238,13 +239,15 @@ impl Facts<'_> {
     ) -> Vec<core::PodCondition> {
         let sandbox = self.observed.sandboxes.first().filter(|s| s.sandbox.ready);
         let network = sandbox.is_some_and(|s| self.pod.host_network() || !s.ips.is_empty());
-        let initialized = self.initialized(phase, init, containers);
-        let ready = self.containers_ready(phase, init, containers);
+        let judge = Judge { pod: self.pod, before: self.before, now: self.now };
+        let initialized = judge.initialized(phase, init, containers);
+        let containers_ready = judge.containers_ready(phase, init, containers);
+        let ready = if containers_ready.ok { judge.gates() } else { containers_ready.clone() };
         let all = [
             ("PodReadyToStartContainers", if network { Verdict::TRUE } else { Verdict::not("", String::new()) }),
             ("Initialized", initialized),
-            ("Ready", ready.clone()),
-            ("ContainersReady", ready),
+            ("Ready", ready),
+            ("ContainersReady", containers_ready),
             ("PodScheduled", Verdict::TRUE),
         ];
         let resizing = self.resize_waits.map(|waits| match waits {
@@ -252,93 +255,21 @@ impl Facts<'_> {
             None => Verdict::TRUE,
         });
         let all = all.into_iter().chain(resizing.map(|verdict| ("PodResizeInProgress", verdict)));
-        all.map(|(kind, verdict)| self.condition(kind, verdict)).collect()
-    }
-
-    /// A condition keeps the time of its last transition for as long as its status stays.
-    fn condition(&self, kind: &str, verdict: Verdict) -> core::PodCondition {
-        let status = if verdict.ok { "True" } else { "False" };
-        let conditions = self.before.and_then(|s| s.conditions.as_deref()).unwrap_or_default();
-        let before = conditions.iter().find(|c| c.type_ == kind && c.status == status);
-        let since = before.and_then(|c| c.last_transition_time.clone());
-        core::PodCondition {
-            type_: kind.to_owned(),
-            status: status.to_owned(),
-            reason: Some(verdict.reason.to_owned()).filter(|r| !r.is_empty()),
-            message: Some(verdict.message).filter(|m| !m.is_empty()),
-            last_transition_time: Some(since.unwrap_or(Time(self.now))),
-            ..Default::default()
-        }
-    }
-
-    fn initialized(
-        &self,
-        phase: Phase,
-        init: &[core::ContainerStatus],
-        containers: &[core::ContainerStatus],
-    ) -> Verdict {
-        if phase == Phase::Succeeded {
-            return Verdict { reason: "PodCompleted", ..Verdict::TRUE };
-        }
-        // Containers that have run prove it, though the init containers may be gone.
-        if containers.iter().any(has_started) {
-            return Verdict::TRUE;
-        }
-        let specs = self.pod.init_containers();
-        let incomplete: Vec<_> = specs
-            .iter()
-            .zip(init)
-            .filter(|(spec, status)| match is_sidecar(spec) {
-                true => status.started != Some(true),
-                false => !status.ready,
-            })
-            .map(|(_, status)| status.name.as_str())
-            .collect();
-        match incomplete.is_empty() {
-            true => Verdict::TRUE,
-            false => Verdict::not(
-                "ContainersNotInitialized",
-                format!("containers with incomplete status: {}", list(&incomplete)),
-            ),
-        }
-    }
-
-    fn containers_ready(
-        &self,
-        phase: Phase,
-        init: &[core::ContainerStatus],
-        containers: &[core::ContainerStatus],
-    ) -> Verdict {
-        match phase {
-            Phase::Succeeded => return Verdict::not("PodCompleted", String::new()),
-            Phase::Failed => return Verdict::not("PodFailed", String::new()),
-            _ => {}
-        }
-        let sidecars = self.pod.init_containers().iter().zip(init).filter(|(spec, _)| is_sidecar(spec));
-        let all = sidecars.map(|(_, status)| status).chain(containers);
-        let unready: Vec<_> = all.filter(|c| !c.ready).map(|c| c.name.as_str()).collect();
-        match unready.is_empty() {
-            true => Verdict::TRUE,
-            false => Verdict::not("ContainersNotReady", format!("containers with unready status: {}", list(&unready))),
-        }
+        let others = judge.before().iter().filter(|c| !OWN.contains(&c.type_.as_str())).cloned();
+        all.map(|(kind, verdict)| judge.condition(kind, verdict)).chain(others).collect()
     }
 }
 
-/// What a condition says.
-#[derive(Debug, Clone)]
-struct Verdict {
-    ok: bool,
-    reason: &'static str,
-    message: String,
-}
-
-impl Verdict {
-    const TRUE: Verdict = Verdict { ok: true, reason: "", message: String::new() };
-
-    fn not(reason: &'static str, message: String) -> Verdict {
-        Verdict { ok: false, reason, message }
-    }
-}
+/// The conditions that the agent sets; those that others set through the API stay as they are.
+const OWN: [&str; 7] = [
+    "PodReadyToStartContainers",
+    "Initialized",
+    "Ready",
+    "ContainersReady",
+    "PodScheduled",
+    "PodResizeInProgress",
+    "PodResizePending",
+];
 
 /// All messages of a pod together, in bytes (pkg/kubelet/container/runtime.go).
 const MAX_MESSAGES: usize = 12 << 10;
@@ -356,16 +287,6 @@ fn limit_messages<'a>(statuses: impl Iterator<Item = &'a mut core::ContainerStat
             }
         }
     }
-}
-
-/// `[a b]`, as Kubernetes writes lists of names.
-fn list(names: &[&str]) -> String {
-    format!("[{}]", names.join(" "))
-}
-
-fn has_started(status: &core::ContainerStatus) -> bool {
-    let ran = |s: &core::ContainerState| s.running.is_some() || s.terminated.is_some();
-    status.state.as_ref().is_some_and(ran) || status.last_state.as_ref().is_some_and(ran)
 }
 
 fn waiting(reason: &str, message: &str) -> core::ContainerState {

@@ -2,13 +2,16 @@
 //!
 //! Says what is, and decides nothing about what to do.
 
+mod conditions;
 pub mod events;
 mod generate;
+mod probed;
 mod store;
 #[cfg(test)]
 mod tests;
 
 pub use generate::{Facts, generate, is_terminal, phase, refused, set_condition};
+pub use probed::probed;
 pub use store::{Store, StoredPod};
 
 /// Why a container waits: its waiting state.

@@ -44,6 +44,11 @@ impl Store {
         }
     }
 
+    /// The pod's status, as far as it is known.
+    pub fn status(&self, pod: &Pod) -> Option<Arc<core::PodStatus>> {
+        self.0.read().get(&(pod.name.clone(), pod.uid.clone()))?.status.clone()
+    }
+
     /// What was said of it before counts no more.
     pub fn clear_status(&self, pod: &Pod) {
         if let Some(stored) = self.0.write().get_mut(&(pod.name.clone(), pod.uid.clone())) {

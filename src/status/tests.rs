@@ -1,17 +1,17 @@
-use super::generate::{Facts, generate, is_terminal};
-use super::*;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Timestamp;
 
+use super::*;
 use crate::cri::{
     Container, ContainerId, ContainerState, ContainerStatus, Notes, PodRef, Sandbox, SandboxId, SandboxStatus,
     UnixNanos,
 };
 use crate::pleg::{Observed, ObservedContainer};
 use crate::pod::{Pod, PodName, PodUid, Source, core};
+use crate::probe::{Verdict, Verdicts};
 
 fn container(name: &str) -> core::Container {
     core::Container { name: name.to_owned(), image: Some("i".to_owned()), ..Default::default() }
@@ -230,4 +230,101 @@ fn conditions_and_when_they_changed() {
     assert_eq!(condition(&done, "Initialized").reason.as_deref(), Some("PodCompleted"));
     assert_eq!(condition(&done, "Ready").reason.as_deref(), Some("PodCompleted"));
     assert_eq!(condition(&status("Never", "m", "m=1"), "Ready").reason.as_deref(), Some("PodFailed"));
+}
+
+#[test]
+fn readiness_gates() {
+    let mut p = pod("Always", "m");
+    let gates = ["a", "b"].map(|kind| core::PodReadinessGate { condition_type: kind.to_owned() });
+    p.spec.readiness_gates = Some(gates.to_vec());
+    let set = |conditions: &[(&str, &str)]| {
+        let of = |(kind, status): &(&str, &str)| core::PodCondition {
+            type_: (*kind).to_owned(),
+            status: (*status).to_owned(),
+            ..Default::default()
+        };
+        core::PodStatus { conditions: Some(conditions.iter().map(of).collect()), ..Default::default() }
+    };
+    let ready = |conditions: &[(&str, &str)], seen: &str| {
+        let status = status_with(&p, &observed(seen), |_, _| {}, Some(&set(conditions)), 1);
+        let told = |kind| {
+            let c = condition(&status, kind);
+            let parts = [Some(c.status.as_str()), c.reason.as_deref(), c.message.as_deref()];
+            parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
+        };
+        for (kind, value) in conditions {
+            assert_eq!(condition(&status, kind).status, *value, "what others have set stays");
+        }
+        (told("Ready"), told("ContainersReady"))
+    };
+    type Set<'a> = &'a [(&'a str, &'a str)];
+    let table: [(Set<'_>, &str, &str, &str); 4] = [
+        (&[("a", "True"), ("b", "True")], "m=run", "True", "True"),
+        (
+            &[("b", "False")],
+            "m=run",
+            "False ReadinessGatesNotReady readiness gate \"a\" has not been set, readiness gate \"b\" is False",
+            "True",
+        ),
+        (
+            &[("a", "True"), ("b", "Unknown")],
+            "m=run",
+            "False ReadinessGatesNotReady readiness gate \"b\" is Unknown",
+            "True",
+        ),
+        (
+            &[("a", "True"), ("b", "True")],
+            "m=3",
+            "False ContainersNotReady containers with unready status: [m]",
+            "False ContainersNotReady containers with unready status: [m]",
+        ),
+    ];
+    for (conditions, seen, want, containers) in table {
+        assert_eq!(ready(conditions, seen), (want.to_owned(), containers.to_owned()), "{conditions:?} {seen}");
+    }
+}
+
+#[test]
+fn what_probes_say_shows_at_once() {
+    let p = pod("Always", "s! | m n");
+    let seen = observed("n=run m=run s=run");
+    let ids = |ids: &[&str]| ids.iter().map(|id| ContainerId::new(*id)).collect::<HashSet<_>>();
+    let verdicts = |not_ready: &[&str], not_started: &[&str]| Verdicts {
+        verdicts: ["n0", "s2"].into_iter().map(|id| (ContainerId::new(id), Verdict::default())).collect(),
+        not_ready: ids(not_ready),
+        not_started: ids(not_started),
+    };
+    let show = |status: &core::PodStatus, shown: &core::PodStatus, verdicts: &Verdicts, second: i64| {
+        probed(&p, status, shown, verdicts, Timestamp::from_second(second).expect("in range"))
+    };
+    let told = |status: &core::PodStatus| {
+        let all = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+        let unready: Vec<_> = all.filter(|c| !c.ready).map(|c| format!("{}:{:?}", c.name, c.started)).collect();
+        let told = |kind| {
+            let c = condition(status, kind);
+            let since = c.last_transition_time.as_ref().map(|t| t.0.as_second());
+            (c.status.clone(), c.message.clone().unwrap_or_default(), since)
+        };
+        assert_eq!(told("Ready"), told("ContainersReady"));
+        (unready.join(" "), told("Ready"))
+    };
+    let is = |unready: &str, status: &str, message: &str, since| {
+        (unready.to_owned(), (status.to_owned(), message.to_owned(), Some(since)))
+    };
+    let ready = status_with(&p, &seen, |_, _| {}, None, 10);
+    assert_eq!(told(&ready), is("", "True", "", 10));
+    let unready = show(&ready, &ready, &verdicts(&["n0"], &["s2"]), 20);
+    let message = "containers with unready status: [s n]";
+    assert_eq!(told(&unready), is("s:Some(false) n:Some(true)", "False", message, 20));
+    // A job began before, and ends after.
+    let late = show(&ready, &unready, &verdicts(&["n0"], &["s2"]), 30);
+    assert_eq!(told(&late), is("s:Some(false) n:Some(true)", "False", message, 20));
+    let again = show(&late, &late, &verdicts(&[], &[]), 40);
+    assert_eq!(told(&again), is("", "True", "", 40));
+    // Of what has no probe, what the job says counts, and so of what has ended.
+    let down = status_with(&p, &observed("n=3 m=new s=run"), |_, _| {}, Some(&again), 50);
+    let shown = show(&down, &again, &verdicts(&[], &[]), 60);
+    assert_eq!(told(&shown), is("m:Some(false) n:Some(false)", "False", "containers with unready status: [m n]", 60));
+    let over = status("Never", "n", "n=0");
+    assert_eq!(show(&over, &again, &verdicts(&[], &[]), 70), over);
 }

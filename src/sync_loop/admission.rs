@@ -37,6 +37,11 @@ impl Admission {
         Admission { node, aside: Vec::new(), resizes: HashMap::new(), freed: false }
     }
 
+    /// The runtime was seen, and this is what it can do now.
+    pub fn set_strict_groups(&mut self, can: bool) {
+        self.node.strict_supplemental_groups = can;
+    }
+
     /// Whether the pod may run beside `running`; then which of them are to be ended first.
     ///
     /// # Errors

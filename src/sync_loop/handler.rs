@@ -9,6 +9,7 @@ use crossbeam::channel::Sender;
 
 use super::SyncHandler;
 use super::admission::{Admission, Aside};
+use super::shown::Shown;
 use crate::admission::Refusal;
 use crate::cgroup;
 use crate::cgroup::values::Totals;
@@ -19,7 +20,7 @@ use crate::pleg::{self, Cache};
 use crate::pod::{Pod, PodName, PodUid, Source};
 use crate::probe::ProbeResult;
 use crate::runtime::{self, Done, Known, Left, Paths, Target};
-use crate::status::{self, Store, events};
+use crate::status::{self, events};
 use crate::worker::{Failed, Pool, Report, Workers};
 
 /// How often the disk is looked at for what pods have left behind.
@@ -37,7 +38,7 @@ pub struct Handler {
     pool: Pool,
     admission: Admission,
     cache: Arc<Cache>,
-    store: Arc<Store>,
+    shown: Shown,
     /// Pods that the agent kept before it was started, for what nobody wants any more.
     records: HashMap<PodUid, Known>,
     /// Sources that have not been heard yet.
@@ -127,18 +128,18 @@ impl Handler {
     pub fn new(
         (workers, pool): (Workers, Pool),
         admission: Admission,
-        (cache, store): (Arc<Cache>, Arc<Store>),
+        cache: Arc<Cache>,
+        shown: Shown,
         records: Vec<Known>,
         sources: HashSet<Source>,
-        surveys: SurveyWork,
-        images: ImageCare,
+        (surveys, images): (SurveyWork, ImageCare),
     ) -> Handler {
         Handler {
             workers,
             pool,
             admission,
             cache,
-            store,
+            shown,
             records: records.into_iter().map(|known| (known.pod.uid.clone(), known)).collect(),
             unheard: sources,
             reached: false,
@@ -178,7 +179,7 @@ impl Handler {
     fn begin(&mut self, pod: Arc<Pod>, now: Instant) {
         if let Some(Aside::Refused(_) | Aside::Preempted) = self.admission.aside(&pod.uid) {
             log::info!("{}: there is room for it now", pod.name);
-            self.store.clear_status(&pod);
+            self.shown.store.clear_status(&pod);
         }
         self.admission.forget(&pod.uid);
         self.orphans_of(&pod.name, &pod.uid, now);
@@ -196,7 +197,7 @@ impl Handler {
         let Refusal { reason, message, .. } = &refusal;
         let status = status::refused(&pod, reason, &format!("Pod was rejected: {message}"));
         let (name, reason, message) = (pod.name.clone(), reason.clone(), message.clone());
-        self.store.set_status(&pod, Arc::new(status));
+        self.shown.store.set_status(&pod, Arc::new(status));
         if self.admission.put_aside(pod, Aside::Refused(refusal)) {
             events::record(events::Kind::Warning, &name, &reason, &message);
         }
@@ -222,7 +223,7 @@ impl Handler {
     }
 
     fn update(&mut self, pod: Arc<Pod>, now: Instant) {
-        self.store.put(pod.clone());
+        self.shown.store.put(pod.clone());
         match self.admission.aside(&pod.uid) {
             Some(Aside::TooEarly) => _ = self.admission.put_aside(pod, Aside::TooEarly),
             Some(_) => self.admit(pod, now),
@@ -292,9 +293,9 @@ impl Handler {
 impl SyncHandler for Handler {
     fn additions(&mut self, pods: Vec<Arc<Pod>>, now: Instant) {
         for pod in pods {
-            self.store.put(pod.clone());
+            self.shown.store.put(pod.clone());
             if let Some(status) = self.records.get(&pod.uid).and_then(|known| known.status.clone()) {
-                self.store.set_status(&pod, status);
+                self.shown.store.set_status(&pod, status);
             }
             self.admission.put_aside(pod, Aside::TooEarly);
         }
@@ -307,7 +308,7 @@ impl SyncHandler for Handler {
 
     fn removes(&mut self, pods: Vec<Arc<Pod>>, _: Instant) {
         for pod in pods {
-            self.store.remove(&pod);
+            self.shown.store.remove(&pod);
             self.admission.forget(&pod.uid);
             self.admission.freed();
             self.surveys.totals_changed = true;
@@ -317,7 +318,7 @@ impl SyncHandler for Handler {
 
     fn reconcile(&mut self, pods: Vec<Arc<Pod>>, _: Instant) {
         for pod in pods {
-            self.store.put(pod);
+            self.shown.store.put(pod);
         }
     }
 
@@ -328,7 +329,7 @@ impl SyncHandler for Handler {
     }
 
     fn objects(&mut self, changed: BTreeSet<Key>) {
-        for stored in self.store.list() {
+        for stored in self.shown.store.list() {
             if !local::references(&stored.pod).is_disjoint(&changed) {
                 self.workers.touch(&stored.pod.uid, None);
             }
@@ -338,8 +339,11 @@ impl SyncHandler for Handler {
     fn pleg(&mut self, event: pleg::Event, now: Instant) {
         match event {
             pleg::Event::Pod { uid, at } => self.workers.touch(&uid, Some(at)),
-            pleg::Event::Reachable if self.reached => self.workers.retry_failed(),
-            pleg::Event::Reachable => {
+            pleg::Event::Reachable { strict_groups } => {
+                self.admission.set_strict_groups(strict_groups);
+                if self.reached {
+                    return self.workers.retry_failed();
+                }
                 self.reached = true;
                 self.admit_early(now);
                 self.cleanups(now);
@@ -353,6 +357,9 @@ impl SyncHandler for Handler {
             events::record(events::Kind::Warning, &result.pod, tell.reason, &message);
         }
         if result.change.is_some() {
+            if let Some(pod) = self.workers.pod(&result.uid) {
+                self.shown.probe(pod);
+            }
             self.workers.touch(&result.uid, None);
         }
     }
@@ -361,17 +368,16 @@ impl SyncHandler for Handler {
         self.workers.lane_done(done);
     }
 
-    fn report(&mut self, report: Report, now: Instant) {
+    fn report(&mut self, mut report: Report, now: Instant) {
         self.pool.take_back(&report);
         let uid = report.uid.clone();
         let known = self.workers.pod(&uid).cloned();
-        if let (Some(status), Some(pod)) = (&report.status, &known) {
-            let mut status = status.clone();
-            self.admission.note(&uid, &mut status);
+        if let Some((pod, mut status)) = known.as_ref().and_then(|pod| Some((pod, report.status.take()?))) {
+            self.admission.note(&uid, Arc::make_mut(&mut status));
             if status::is_terminal(&status) {
                 self.admission.freed();
             }
-            self.store.set_status(pod, Arc::new(status));
+            report.status = Some(self.shown.report(pod, status));
         }
         let finished = self.workers.report(report, now);
         match finished.failed {
@@ -383,7 +389,7 @@ impl SyncHandler for Handler {
             self.images.images.forget(&uid);
             self.admission.freed();
             if let (Some(pod), Some(Aside::Preempted)) = (known, self.admission.aside(&uid)) {
-                self.store.set_status(&pod, Arc::new(status::refused(&pod, PREEMPTING, PREEMPTED)));
+                self.shown.store.set_status(&pod, Arc::new(status::refused(&pod, PREEMPTING, PREEMPTED)));
             }
         }
         if let Some(pod) = finished.again {

@@ -3,6 +3,7 @@
 
 mod admission;
 mod handler;
+mod shown;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use crossbeam::channel::{Receiver, select, tick};
 
 pub use admission::Admission;
 pub use handler::{Handler, ImageCare, SurveyWork, Tiers};
+pub use shown::Shown;
 
 use crate::local::Key;
 use crate::pleg;

@@ -3,7 +3,7 @@
 
 use super::atomic::Payload;
 use super::keys::{self, DEFAULT_MODE};
-use super::{Context, Error, resource_field};
+use super::{Context, Error};
 use crate::pod::{core, env};
 
 pub fn files(context: &Context<'_>, source: &core::DownwardAPIVolumeSource) -> Result<Payload, Error> {
@@ -32,8 +32,6 @@ fn text(context: &Context<'_>, item: &core::DownwardAPIVolumeFile) -> Result<Str
     let Some(field) = &item.resource_field_ref else {
         return Err(Error::Invalid(format!("{}: neither fieldRef nor resourceFieldRef", item.path)));
     };
-    let name = field.container_name.as_deref().unwrap_or_default();
-    let container = context.pod.containers().iter().chain(context.pod.init_containers()).find(|c| c.name == name);
-    let container = container.ok_or_else(|| Error::Invalid(format!("container {name} not found")))?;
-    resource_field::value(context.pod, container, field, context.allocatable).map_err(Error::Invalid)
+    let value = env::resource_field(context.pod, None, field, context.allocatable);
+    value.map_err(|e| Error::Invalid(format!("{}: {e}", item.path)))
 }

@@ -12,7 +12,7 @@ use super::ownership::{self, Group};
 use super::{Context, Error};
 use crate::disk;
 use crate::pod::quantity::Quantity;
-use crate::pod::{Pod, core};
+use crate::pod::{Pod, core, resources};
 
 const HUGE_PAGES: &str = "HugePages";
 
@@ -65,30 +65,10 @@ pub fn memory_size(context: &Context<'_>, limit: Option<Quantity>) -> Option<u64
     u64::try_from(bytes).ok()
 }
 
-/// The memory that the pod's cgroup is limited to (pkg/kubelet/cm/helpers_linux.go): that of the
-/// pod itself, or what its containers have together if each has a limit.
+/// The memory that the pod's cgroup is limited to (pkg/kubelet/cm/helpers_linux.go).
 fn memory_limit(pod: &Pod) -> Option<Quantity> {
-    let of = |r: Option<&core::ResourceRequirements>| {
-        let limit = Quantity::parse(&r?.limits.as_ref()?.get("memory")?.0);
-        limit.filter(|q| !q.is_zero())
-    };
-    if let Some(limit) = of(pod.spec.resources.as_ref()) {
-        return Some(limit);
-    }
-    let running: Option<Quantity> = pod.containers().iter().map(|c| of(c.resources.as_ref())).sum();
-    let (mut sidecars, mut most) = (Quantity::default(), Quantity::default());
-    for container in pod.init_containers() {
-        let limit = of(container.resources.as_ref())?;
-        match crate::pod::is_sidecar(container) {
-            true => {
-                sidecars = sidecars + limit;
-                most = most.max(sidecars);
-            }
-            false => most = most.max(sidecars + limit),
-        }
-    }
-    let overhead = pod.spec.overhead.as_ref().and_then(|o| Quantity::parse(&o.get("memory")?.0));
-    Some((running? + sidecars).max(most) + overhead.unwrap_or_default())
+    let limited = resources::is_limited(&pod.spec, "memory");
+    limited.then(|| resources::limits(&pod.spec).get("memory").copied())?
 }
 
 /// The size of huge pages, in bytes: that which `medium` names, or the only one that the pod asks

@@ -17,7 +17,6 @@ mod keys;
 mod memory;
 mod ownership;
 mod projected;
-pub mod resource_field;
 mod secret;
 pub mod subpath;
 mod teardown;

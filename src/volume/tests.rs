@@ -220,7 +220,7 @@ fn what_is_missing_is_told_as_the_kubelet_tells_it() {
         ),
         (
             json!({"downwardAPI": {"items": [{"path": "m", "resourceFieldRef": {"containerName": "d", "resource": "limits.cpu"}}]}}),
-            "v: container d not found",
+            "v: m: container \"d\" is not there",
         ),
         (json!({"nfs": {"server": "s", "path": "/"}}), "v: volumes of kind nfs are not served here"),
         (

@@ -56,7 +56,7 @@ pub struct Report {
     /// `None` when the worker failed in it: what was remembered is lost with it.
     pub memory: Option<Box<Memory>>,
     pub next: Result<Next, Failed>,
-    pub status: Option<core::PodStatus>,
+    pub status: Option<Arc<core::PodStatus>>,
 }
 
 /// Why a job failed. It is tried again.

@@ -100,7 +100,7 @@ fn carry_out(runtime: &Runtime, job: Job) -> Report {
     };
     metrics::pod_worker(if ending { "kill" } else { "sync" }, start.elapsed());
     let next = next.map_err(|e| Failed { unreachable: e.is_unreachable(), message: e.to_string() });
-    Report { uid, ending, memory: Some(memory), next, status }
+    Report { uid, ending, memory: Some(memory), next, status: status.map(Arc::new) }
 }
 
 fn sync(

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{Failed, Job, Kind, Report};
 use crate::pod::{Pod, PodName, PodUid, core, identity};
-use crate::runtime::{Done, Known, Memory, Next, Target};
+use crate::runtime::{Done, Kept, Known, Memory, Next, Target};
 
 /// The wait after a job that failed: doubled each time, up to the kubelet's.
 const RETRY: Duration = Duration::from_secs(1);
@@ -116,10 +116,11 @@ impl Workers {
         let uid = pod.uid.clone();
         self.want(pod.clone(), now);
         let Some(worker) = self.pods.get_mut(&uid) else { return };
-        worker.status = worker.status.take().or(known.status);
         if let Some(memory) = worker.memory.as_mut() {
+            memory.kept = known.status.as_ref().map(|status| Kept::before(status, now));
             memory.recorded = Some(if identity::changed(&known.pod, &pod) { known.pod } else { pod });
         }
+        worker.status = worker.status.take().or(known.status);
     }
 
     /// A pod is wanted, newly or in another version.
@@ -298,8 +299,8 @@ impl Workers {
             // Whatever was done, it has to be seen.
             worker.fresh = Some(now);
         }
-        if let Some(status) = status {
-            worker.status = Some(Arc::new(status));
+        if status.is_some() {
+            worker.status = status;
         }
         let mut finished = Finished::default();
         match next {

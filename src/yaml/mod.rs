@@ -19,6 +19,12 @@ pub use de::{Decoded, decode};
 /// At most so many values in one text, aliases counted each time they are used: what bounds the
 /// memory that a hostile manifest can take.
 const MAX_NODES: usize = 200_000;
+/// A mapping counts as so many values: an API type that it may be decoded to takes up to some 3 KiB,
+/// however little of it is given.
+const MAPPING: usize = 16;
+/// At most so many bytes of text in the values that are copied for anchors and aliases: else a few long
+/// texts with many aliases would take any amount of memory, with few values.
+const MAX_COPIED: usize = 8 << 20;
 /// At most so many levels of nesting, far more than any API type has.
 const MAX_DEPTH: usize = 100;
 
@@ -144,7 +150,8 @@ fn steps(path: &str) -> impl Iterator<Item = &str> {
 /// the ones after it are still read. `warnings` gets what is dubious but has a meaning.
 pub fn parse(text: &str, warnings: &mut Vec<Problem>) -> Vec<Result<Node, Problem>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut builder = Builder { parser: Parser::new_from_str(text), anchors: HashMap::new(), nodes: 0, warnings };
+    let mut builder =
+        Builder { parser: Parser::new_from_str(text), anchors: HashMap::new(), nodes: 0, copied: 0, warnings };
     let mut out = Vec::new();
     loop {
         match builder.document() {
@@ -153,7 +160,7 @@ pub fn parse(text: &str, warnings: &mut Vec<Problem>) -> Vec<Result<Node, Proble
             Ok(None) => return out,
             Err(problem) => {
                 out.push(Err(problem));
-                if builder.nodes > MAX_NODES || !matches!(builder.parser.proceed_next_document(), Ok(true)) {
+                if builder.is_spent() || !matches!(builder.parser.proceed_next_document(), Ok(true)) {
                     return out;
                 }
             }
@@ -175,6 +182,8 @@ struct Builder<'t, 'w> {
     parser: Parser<'t, granit_parser::StrInput<'t>>,
     anchors: HashMap<usize, Node>,
     nodes: usize,
+    /// Bytes.
+    copied: usize,
     warnings: &'w mut Vec<Problem>,
 }
 
@@ -205,20 +214,24 @@ impl<'t> Builder<'t, '_> {
         let anchor = event.anchor_id();
         let value = match event {
             Event::Alias(id) => {
-                let node = self.anchors.get(&id).cloned();
-                let node = node.ok_or_else(|| Problem::new(line, "", "an alias inside of the value that it names"))?;
-                self.charge(node.count(), line)?;
-                return Ok(Node { value: node.value, line });
+                let size = self.anchors.get(&id).map(Node::size);
+                let size = size.ok_or_else(|| Problem::new(line, "", "an alias inside of the value that it names"))?;
+                self.charge_copy(size, line)?;
+                let value = self.anchors.get(&id).map_or(Value::Null, |node| node.value.clone());
+                return Ok(Node { value, line });
             }
             Event::Scalar(text, ScalarStyle::Plain, _, tag) => scalar::plain(&text, tag.as_deref(), line)?,
             Event::Scalar(text, _, _, tag) => scalar::quoted(text.into_owned(), tag.as_deref(), line)?,
             Event::SequenceStart(..) => self.sequence(depth)?,
-            Event::MappingStart(..) => self.mapping(depth)?,
+            Event::MappingStart(..) => {
+                self.charge(MAPPING - 1, line)?;
+                self.mapping(depth)?
+            }
             _ => return Err(Problem::new(line, "", "a value is missing here")),
         };
         let node = Node { value, line };
         if let Some(id) = anchor {
-            self.charge(node.count(), line)?;
+            self.charge_copy(node.size(), line)?;
             self.anchors.insert(id, node.clone());
         }
         Ok(node)
@@ -278,18 +291,44 @@ impl<'t> Builder<'t, '_> {
     fn charge(&mut self, nodes: usize, line: u32) -> Result<(), Problem> {
         self.nodes = self.nodes.saturating_add(nodes);
         match self.nodes > MAX_NODES {
-            true => Err(Problem::new(line, "", format!("more than {MAX_NODES} values, aliases counted at each use"))),
+            true => {
+                let message = format!(
+                    "more than {MAX_NODES} values, aliases counted at each use, and mappings as {MAPPING} values"
+                );
+                Err(Problem::new(line, "", message))
+            }
             false => Ok(()),
         }
+    }
+
+    /// For a value of so many values and bytes that is to be copied.
+    fn charge_copy(&mut self, (nodes, bytes): (usize, usize), line: u32) -> Result<(), Problem> {
+        self.copied = self.copied.saturating_add(bytes);
+        if self.copied > MAX_COPIED {
+            let message = format!("more than {} MiB of text by anchors and aliases", MAX_COPIED >> 20);
+            return Err(Problem::new(line, "", message));
+        }
+        self.charge(nodes, line)
+    }
+
+    /// Whether nothing of the text is read any more.
+    fn is_spent(&self) -> bool {
+        self.nodes > MAX_NODES || self.copied > MAX_COPIED
     }
 }
 
 impl Node {
-    fn count(&self) -> usize {
-        1 + match &self.value {
-            Value::Seq(items) => items.iter().map(Node::count).sum(),
-            Value::Map(entries) => entries.iter().map(|(_, v)| v.count()).sum(),
-            _ => 0,
+    /// How many values it holds, itself counted, and bytes of text.
+    fn size(&self) -> (usize, usize) {
+        let sum = |all: (usize, usize), (nodes, bytes)| (all.0 + nodes, all.1 + bytes);
+        match &self.value {
+            Value::Seq(items) => items.iter().map(Node::size).fold((1, 0), sum),
+            Value::Map(entries) => {
+                let entry = |(key, value): &(Key, Node)| sum((0, key.name.len()), value.size());
+                entries.iter().map(entry).fold((MAPPING, 0), sum)
+            }
+            Value::Str(text) => (1, text.len()),
+            _ => (1, 0),
         }
     }
 }

@@ -117,6 +117,20 @@ fn a_key_given_twice_is_a_warning() {
 }
 
 #[test]
+fn long_texts_are_not_copied_without_end() {
+    let long = "x".repeat(1 << 20);
+    let text = |aliases: usize| format!("a: &a {long}\nb: [{}]\n", vec!["*a"; aliases].join(","));
+    // The anchor's own copy counts.
+    assert!(parse(&text(7), &mut Vec::new()).iter().all(Result::is_ok));
+    assert_eq!(problem(&text(8)).to_string(), "line 2: more than 8 MiB of text by anchors and aliases");
+    let deep = format!("{}{long}{}", "&a [".repeat(9), "]".repeat(9));
+    assert!(problem(&deep).message.contains("anchors and aliases"));
+    // A key is text, too.
+    let keys = format!("a: &a {{? {long} : b}}\nb: [{}]\n", ["*a"; 8].join(","));
+    assert!(problem(&keys).message.contains("anchors and aliases"));
+}
+
+#[test]
 fn errors_have_a_line() {
     for (text, line) in [("a: b\n  c: d\n", 2), ("a: [1\nb: 2\n", 2), ("a:\n\tb: 1\n", 2), ("a: \"x", 1)] {
         let p = problem(text);

@@ -1,6 +1,7 @@
 //! Figures of the agent beside those of the bare CRI calls to the same containerd, in one run:
-//! `scripts/bench latency|burst|idle [N]`. Nothing here passes or fails.
+//! `scripts/bench latency|burst|idle|probes [N]`. Nothing here passes or fails.
 
+mod probes;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -12,13 +13,16 @@ use support::{Agent, BUSYBOX, Containerd, eventually};
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
-    let count = args.get(1).map(|n| n.parse().expect("a number"));
+    let count = args.get(1).and_then(|n| n.parse().ok());
     match args.first().map(String::as_str) {
         Some("latency") => latency(count.unwrap_or(20)),
         Some("burst") => burst(count.unwrap_or(100)),
         Some("idle") => idle(count.unwrap_or(100)),
+        Some("probes") => probes::run(count.unwrap_or(500), args.get(2).map(String::as_str)),
+        // What it starts of itself.
+        Some("bare-probes") => probes::bare(&args[1..]),
         _ => {
-            eprintln!("usage: scripts/bench latency|burst|idle [N]");
+            eprintln!("usage: scripts/bench latency|burst|idle|probes [N] [http|tcp|exec|containerd]");
             std::process::exit(2);
         }
     }

@@ -71,7 +71,7 @@ impl Setting {
         Setting {
             node,
             resolv_conf: Some(RESOLV_CONF.to_owned()),
-            handler: Handler { recursive_read_only: true, user_namespaces: true },
+            handler: Handler { recursive_read_only: true, user_namespaces: true, groups_policy: true },
             ids: Some(IdRange { first: 196_608, length: 65_536 }),
             volume_groups: Vec::new(),
             pod_ips: vec!["10.90.0.7".to_owned()],

@@ -2,6 +2,8 @@
 //! is given.
 
 use std::fs;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, LazyLock};
@@ -11,7 +13,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::containerd::{curl, tail};
+use super::containerd::tail;
 use super::{Cell, Containerd, FakeCri, NODE, Process, eventually};
 
 /// The agent of this build, or another one that `CLEAT` names.
@@ -165,11 +167,12 @@ impl Agent {
 
     /// Gets a path from the read-only port: status and body, or why there is no answer.
     pub fn get(&self, path: &str) -> Result<(u16, String), String> {
-        let command = match &self.place {
-            Place::Cell(cell) => cell.command("curl"),
-            Place::Host(_) => std::process::Command::new("curl"),
+        let connect = || TcpStream::connect(("127.0.0.1", self.port));
+        let stream = match &self.place {
+            Place::Cell(cell) => cell.in_network(connect),
+            Place::Host(_) => connect(),
         };
-        curl(command, &format!("http://127.0.0.1:{}{path}", self.port))
+        get(stream, path).map_err(|e| format!("{path}: {e}"))
     }
 
     /// Whether `/healthz` answers 200, or what else it does.
@@ -266,6 +269,18 @@ impl Drop for Agent {
             eprintln!("--- end of the agent's log\n{}", tail(&self.log_path(), 60));
         }
     }
+}
+
+/// Gets a path over a connection of its own: status and body.
+fn get(stream: io::Result<TcpStream>, path: &str) -> io::Result<(u16, String)> {
+    let mut stream = stream?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    let status = text.split(' ').nth(1).and_then(|code| code.parse().ok());
+    let body = text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+    status.zip(body).ok_or_else(|| io::Error::other(format!("this is no answer: {text:?}")))
 }
 
 /// A port of 127.0.0.1 that was free just now.

@@ -6,7 +6,6 @@ use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
-use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -109,6 +108,21 @@ impl Cell {
         Process::behind_nsenter(name, child)
     }
 
+    /// Runs this with the cell's network. Sockets that it makes stay there, whoever uses them.
+    #[track_caller]
+    pub fn in_network<T: Send>(&self, make: impl FnOnce() -> T + Send) -> T {
+        let network = fs::File::open(format!("/proc/{}/ns/net", self.pid)).expect("open the cell's network");
+        let enter = || move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network));
+        // A thread that has entered has to end.
+        thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                enter().expect("enter the cell's network");
+                make()
+            });
+            thread.join().expect("it is made")
+        })
+    }
+
     /// Runs a program in the cell to its end.
     #[track_caller]
     pub fn output(&self, program: &str, args: &[&str]) -> Output {
@@ -125,18 +139,6 @@ impl Cell {
             let told = String::from_utf8_lossy(&out.stderr);
             Err(format!("{program} {}: {}: {}", args.join(" "), out.status, told.trim_end()))
         }
-    }
-
-    /// Runs this on a thread in the cell's network: sockets that it makes stay there.
-    #[track_caller]
-    pub fn in_network<T: Send>(&self, f: impl FnOnce() -> T + Send) -> T {
-        let network = fs::File::open(format!("/proc/{}/ns/net", self.pid)).expect("open the cell's network");
-        let inside = || {
-            let kind = Some(LinkNameSpaceType::Network);
-            move_into_link_name_space(network.as_fd(), kind).expect("enter the cell's network");
-            f()
-        };
-        thread::scope(|scope| scope.spawn(inside).join().unwrap_or_else(|panic| resume_unwind(panic)))
     }
 
     /// Connects to a port of the cell's loopback interface.

@@ -22,6 +22,7 @@ const CNI_DIRS: &[&str] = &["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"];
 /// Addresses of pods begin with this.
 pub const POD_NETWORK: &str = "10.91.";
 
+/// Of its two handlers, `other` runs a program in the cell's directory that a test may put there.
 const CONFIG: &str = r#"version = 2
 root = "{dir}/containerd/root"
 state = "{dir}/containerd/state"
@@ -37,6 +38,10 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
     snapshotter = "overlayfs"
   [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.other]
+    runtime_type = "io.containerd.runc.v2"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.other.options]
+    BinaryName = "{dir}/other-runc"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{plugins}"
     conf_dir = "{dir}/cni"
@@ -326,7 +331,7 @@ impl Drop for Containerd {
 }
 
 /// Runs `curl`, given as a command, on one URL: status and body, or why there is no answer.
-pub(super) fn curl(mut command: Command, url: &str) -> Result<(u16, String), String> {
+fn curl(mut command: Command, url: &str) -> Result<(u16, String), String> {
     command.args([
         "--noproxy",
         "*",

@@ -1,10 +1,13 @@
 //! The test images: built by `scripts/images`, once for each state of what goes into them.
 
+use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 use std::{fs, io};
+
+use serde_json::{Value, json};
 
 /// The sandbox image.
 pub const PAUSE: &str = "cleat.local/pause:1";
@@ -52,6 +55,37 @@ fn build() -> PathBuf {
         Err(e) => assert!(built.exists(), "rename {} to {}: {e}", fresh.path().display(), built.display()),
     }
     built
+}
+
+/// An archive of the busybox image under another name and with another configuration (`User`, `Env`,
+/// `WorkingDir`, `Entrypoint`, `Cmd`), in `dir`.
+pub fn variant(dir: &Path, name: &str, config: Value) -> PathBuf {
+    let files = dir.join(format!("image-{}", name.replace(['/', ':'], "-")));
+    fs::create_dir(&files).expect("make the image's directory");
+    let tar = |args: &[&OsStr]| {
+        let out = Command::new("tar").args(args).output().unwrap_or_else(|e| panic!("tar: {e}"));
+        assert!(out.status.success(), "tar {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    };
+    tar(&["-xf".as_ref(), images().busybox.as_ref(), "-C".as_ref(), files.as_ref()]);
+    let edit = |path: &Path, change: &dyn Fn(&mut Value)| {
+        let mut value = serde_json::from_slice(&fs::read(path).expect("read the image")).expect("it is JSON");
+        change(&mut value);
+        fs::write(path, value.to_string()).expect("write the image");
+    };
+    let manifest = files.join("manifest.json");
+    edit(&manifest, &|manifest| manifest[0]["RepoTags"] = json!([name]));
+    for entry in fs::read_dir(&files).expect("list the image").map(|e| e.expect("list the image").path()) {
+        if entry.extension().is_some_and(|e| e == "json") && entry != manifest {
+            let of_image = |image: &mut Value| {
+                let old = image["config"].as_object_mut().expect("the image has a configuration");
+                old.extend(config.as_object().expect("fields by name").clone());
+            };
+            edit(&entry, &of_image);
+        }
+    }
+    let archive = files.with_extension("tar");
+    tar(&["-cf".as_ref(), archive.as_ref(), "-C".as_ref(), files.as_ref(), ".".as_ref()]);
+    archive
 }
 
 /// A docker archive of an image that no other shares anything with: busybox and `filler` random bytes.

@@ -9,15 +9,19 @@
 
 pub mod agent;
 pub mod cell;
+pub mod cgroups;
 pub mod containerd;
 pub mod cri;
 #[cfg(feature = "tls")]
 pub mod http;
+pub mod huge_pages;
 mod images;
+pub mod manifest;
 pub mod node;
 pub mod pods;
 pub mod process;
 pub mod registry;
+pub mod target;
 
 use std::future::Future;
 use std::path::Path;
@@ -32,9 +36,12 @@ use grpcio::{CallOption, ChannelBuilder, Client, EnvBuilder, Environment, RpcSta
 
 pub use agent::Agent;
 pub use cell::Cell;
+pub use cgroups::Cgroup;
 pub use containerd::Containerd;
 pub use cri::FakeCri;
-pub use images::{BUSYBOX, Images, PAUSE, archive, images};
+pub use huge_pages::HugePages;
+pub use images::{BUSYBOX, Images, PAUSE, archive, images, variant};
+pub use manifest::Manifest;
 pub use pods::Pods;
 pub use process::Process;
 pub use registry::Registry;

@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Agent, BUSYBOX, Containerd, eventually};
+use super::{Agent, BUSYBOX, Containerd, Manifest, eventually};
 
 /// Far longer than anything takes on a machine that is not overrun.
 pub const SOON: Duration = Duration::from_secs(60);
@@ -37,6 +38,57 @@ impl Node {
 
     pub fn remove(&self, name: &str) {
         self.agent.remove_manifest(&format!("{name}.yaml"));
+    }
+
+    /// Writes a pod under its name.
+    pub fn add(&self, pod: &Manifest) {
+        self.write(pod.name(), &pod.to_string());
+    }
+
+    /// What the container `main` of a [`Manifest::job`] has written, when the pod has ended.
+    #[track_caller]
+    pub fn output(&self, name: &str) -> String {
+        let pod = self.agent.wait_pod(name, SOON, |pod| {
+            let phase = pod["status"]["phase"].as_str();
+            matches!(phase, Some("Succeeded" | "Failed"))
+        });
+        self.log(&pod, "main", 0)
+    }
+
+    /// Waits until a container of the pod waits for this reason, and returns the message.
+    #[track_caller]
+    pub fn waits(&self, name: &str, reason: &str) -> String {
+        let mut message = String::new();
+        self.agent.wait_pod(name, SOON, |pod| {
+            let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"];
+            message = waiting["message"].as_str().unwrap_or_default().to_owned();
+            waiting["reason"] == reason
+        });
+        message
+    }
+
+    /// The process of a container that runs, as numbered in the cell.
+    #[track_caller]
+    pub fn pid(&self, pod: &Value, container: &str) -> i32 {
+        let tasks = self.containerd.tasks();
+        let id = id_of(pod, container);
+        tasks.get(&id).unwrap_or_else(|| panic!("container {container} doesn't run: {tasks:?}")).pid
+    }
+
+    /// A file of `/proc` of a container's process, read.
+    #[track_caller]
+    pub fn proc(&self, pod: &Value, container: &str, file: &str) -> String {
+        let path = self.containerd.cell().path(format!("/proc/{}/{file}", self.pid(pod, container)));
+        fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    }
+
+    /// What a script that is run in a container says, or how it failed.
+    pub fn exec(&self, pod: &Value, container: &str, script: &str) -> Result<String, String> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let exec_id = format!("test-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let id = id_of(pod, container);
+        let said = self.containerd.try_ctr(&["tasks", "exec", "--exec-id", &exec_id, &id, "sh", "-c", script])?;
+        Ok(said.trim_end().to_owned())
     }
 
     /// The pod as it runs, with all its containers.
@@ -105,6 +157,16 @@ impl Node {
 
 pub fn entries(directory: &Path) -> usize {
     fs::read_dir(directory).map_or(0, Iterator::count)
+}
+
+/// The id of a container of the pod, as the runtime has it.
+#[track_caller]
+pub fn id_of(pod: &Value, container: &str) -> String {
+    let status = &pod["status"];
+    let all = ["containerStatuses", "initContainerStatuses"].map(|list| status[list].as_array().cloned());
+    let found = all.into_iter().flatten().flatten().find(|c| c["name"] == container);
+    let id = found.as_ref().and_then(|c| c["containerID"].as_str()?.strip_prefix("containerd://"));
+    id.unwrap_or_else(|| panic!("container {container} has no id: {status:#}")).to_owned()
 }
 
 /// The id of a pod's first container, as the runtime has it.

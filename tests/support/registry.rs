@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Stdio;
 use std::time::Duration;
 
-use super::containerd::{curl, tail};
+use super::containerd::tail;
 use super::{Containerd, Process, archive, cell, eventually};
 
 pub const USER: &str = "edge";
@@ -41,8 +41,7 @@ impl Registry {
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("share its log")).stderr(log);
         let process = cell.spawn("the registry", command);
         eventually("the registry", Duration::from_secs(30), || {
-            let answer = curl(cell.command("curl"), &format!("http://127.0.0.1:{port}/v2/"));
-            match answer {
+            match containerd.http_get(&format!("http://127.0.0.1:{port}/v2/")) {
                 Ok((200 | 401, _)) => Ok(()),
                 other => Err(format!("{other:?}\n{}", tail(&dir.join("log"), 20))),
             }

@@ -236,6 +236,34 @@ fn a_container_that_exits_ends_the_wait_for_it() {
 }
 
 #[test]
+fn commands_end_as_the_test_wants() {
+    let (cri, pods, _logs) = fake();
+    let (_, container) = pods.run("web", "");
+    let exec = |timeout| {
+        let mut request = cri::ExecSyncRequest::new();
+        request.container_id = container.clone();
+        request.timeout = timeout;
+        let start = Instant::now();
+        (pods.client.exec_sync(&request, soon()), start.elapsed())
+    };
+    let code = |result: grpcio::Result<cri::ExecSyncResponse>| {
+        let answer = result.unwrap();
+        (answer.exit_code, String::from_utf8(answer.stdout).unwrap())
+    };
+    assert_eq!(code(exec(0).0), (0, String::new()));
+    cri.set_exec("web/main", Duration::from_millis(200), 3, "why");
+    let (answer, took) = exec(5);
+    assert_eq!(code(answer), (3, "why".to_owned()));
+    assert!(took >= Duration::from_millis(200), "{took:?}");
+    cri.set_exec("web", Duration::from_secs(9), 0, "");
+    let (answer, took) = exec(1);
+    assert_eq!(refusal(answer).0, RpcStatusCode::DEADLINE_EXCEEDED);
+    assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(8), "{took:?}");
+    cri.exit_container("web", 0);
+    assert!(refusal(exec(1).0).1.contains("is not running"));
+}
+
+#[test]
 fn a_sandbox_can_die_alone() {
     let (cri, pods, _logs) = fake();
     let (sandbox, _) = pods.run("web", "");

@@ -14,10 +14,10 @@ use super::duration::GoDuration;
 use super::fault::{Fault, Origin};
 use super::file::{self, Layer};
 use super::flags::Flags;
-use super::kubelet::{KubeletConfiguration, SERVED, Strings};
+use super::kubelet::{KubeletConfiguration, SERVED, SERVED_GATES, Strings};
 use super::{
-    Cgroup, CgroupDriver, Config, ContainerLog, CredentialProvider, Dns, Error, HairpinMode, Image, Loaded, MemorySwap,
-    Rate, StaticPodUrl, eviction, validate,
+    Cgroup, CgroupDriver, Config, ContainerLog, CredentialProvider, DeadContainers, Dns, Error, HairpinMode, Image,
+    Loaded, MemorySwap, Rate, StaticPodUrl, eviction, validate,
 };
 
 const DEFAULT_ROOT_DIR: &str = "/var/lib/cleat";
@@ -84,6 +84,9 @@ fn unserved(k: &KubeletConfiguration) -> serde_json::Value {
             slot.take();
         }
     }
+    if let Some(gates) = value["featureGates"].as_object_mut() {
+        gates.retain(|gate, _| !SERVED_GATES.contains(&gate.as_str()));
+    }
     value
 }
 
@@ -116,6 +119,7 @@ fn config(k: &KubeletConfiguration, flags: &Flags, machine: &Machine, files: boo
         pod_logs_dir: pod_logs_dir(k, check),
         container_log: container_log(k, flags, check),
         crash_loop_max_backoff: crash_loop_max_backoff(k, check),
+        dead_containers: dead_containers(flags, check),
         max_pods: check.count("maxPods", k.max_pods),
         pods_per_core: check.count("podsPerCore", k.pods_per_core),
         pod_pids_limit: u64::try_from(k.pod_pids_limit).ok(),
@@ -287,6 +291,21 @@ fn crash_loop_max_backoff(k: &KubeletConfiguration, check: &mut Check) -> Durati
     check.within("crashLoopBackOff.maxContainerRestartPeriod", period, range).std().unwrap_or_default()
 }
 
+/// pkg/kubelet/container/container_gc.go
+fn dead_containers(flags: &Flags, check: &mut Check) -> DeadContainers {
+    // Any number below zero is no limit, as the kubelet has it.
+    let limit = |given: Option<i64>, default| usize::try_from(given.unwrap_or(default)).ok();
+    let min_age = flags.own.min_dead_age.std();
+    if min_age.is_none() {
+        check.flag_fault("minimum-container-ttl-duration", "must not be negative");
+    }
+    DeadContainers {
+        min_age: min_age.unwrap_or_default(),
+        each: limit(flags.own.max_dead_each, 1),
+        total: limit(flags.own.max_dead, -1),
+    }
+}
+
 fn ids_per_pod(k: &KubeletConfiguration, check: &mut Check) -> u32 {
     let ids = k.user_namespaces.ids_per_pod;
     match u32::try_from(ids) {
@@ -337,6 +356,10 @@ fn cgroup(k: &KubeletConfiguration, check: &mut Check) -> Cgroup {
             .std()
             .unwrap_or_default(),
         single_process_oom_kill: k.single_process_oom_kill,
+        memory_throttling_factor: k.memory_throttling_factor,
+        memory_reservation: k.memory_reservation_policy == "TieredReservation",
+        kube_reserved: k.kube_reserved_cgroup.clone(),
+        system_reserved: k.system_reserved_cgroup.clone(),
     }
 }
 

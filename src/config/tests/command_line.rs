@@ -94,6 +94,10 @@ fn warnings_of_flags() {
     // Of what is served, nothing is said; of a part that is not, it is.
     let part = run(&["staticPodPath: /m\nlogging: {verbosity: 4}\nmaxPods: 110\nsyncFrequency: 60s"], &[]).unwrap();
     assert_eq!(part.warnings, Vec::<String>::new());
+    let gate =
+        |name: &str| run(&[&format!("staticPodPath: /m\nfeatureGates: {{{name}: true}}")], &[]).unwrap().warnings;
+    assert_eq!(gate("MemoryQoS"), Vec::<String>::new());
+    assert_eq!(gate("CPUManagerPolicyAlphaOptions"), ["featureGates is known but not served yet; it is ignored"]);
     let part = run(&["staticPodPath: /m\nlogging: {verbosity: 4, format: json}"], &[]).unwrap();
     assert_eq!(part.warnings, ["logging is known but not served yet; it is ignored"]);
 }

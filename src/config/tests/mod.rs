@@ -81,6 +81,10 @@ fn defaults() {
         cpu_cfs_quota: true,
         cpu_cfs_quota_period: Duration::from_millis(100),
         single_process_oom_kill: None,
+        memory_throttling_factor: 0.9,
+        memory_reservation: false,
+        kube_reserved: String::new(),
+        system_reserved: String::new(),
     };
     assert_eq!(c.cgroup, cgroup);
     assert_eq!((c.fail_swap_on, c.memory_swap, c.oom_score_adj), (true, MemorySwap::NoSwap, -999));
@@ -258,6 +262,13 @@ fn defaults_that_depend_on_other_fields() {
     assert_eq!(good(&["maxParallelImagePulls: 1"], &[]).image.max_parallel_pulls, Some(1));
     assert_eq!(good(&["serializeImagePulls: false"], &[]).image.max_parallel_pulls, None);
     assert_eq!(good(&["enforceNodeAllocatable: []"], &[]).enforce_node_allocatable, Vec::<String>::new());
+    let memory = |text| {
+        let cgroup = good(&[text], &[]).cgroup;
+        (cgroup.memory_throttling_factor, cgroup.memory_reservation)
+    };
+    assert_eq!(memory("memoryThrottlingFactor: 0.5"), (0.5, false));
+    let tiered = "featureGates: {MemoryQoS: true}\nmemoryReservationPolicy: TieredReservation";
+    assert_eq!(memory(tiered), (0.9, true));
     assert_eq!(good(&["podPidsLimit: -5"], &[]).pod_pids_limit, None);
     assert_eq!(good(&["volumeStatsAggPeriod: -1s"], &[]).volume_stats_agg_period, None);
     let nothing = good(&["evictionMinimumReclaim: {memory.available: '0', pid.available: 0%}"], &[]).eviction;

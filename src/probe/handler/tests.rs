@@ -61,7 +61,7 @@ fn what_specs_ask_for() {
 }
 
 fn means(cri: Script) -> Means {
-    Means { cri: Arc::new(cri), resolver: Resolver::default(), grpc: grpc::Checker::default() }
+    Means::new(Arc::new(cri))
 }
 
 fn probe(means: &Means, handler: &Handler, ip: Option<IpAddr>, timeout: Duration) -> Outcome {

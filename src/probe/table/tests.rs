@@ -306,6 +306,56 @@ fn after_a_restart_of_the_agent_probes_begin_one_after_the_other() {
     assert!(most < 20, "{most} in one second");
 }
 
+/// In a time of its own: each attempt is given out at its tick and at no other time, whatever those
+/// before it took.
+#[test]
+fn five_hundred_a_second_are_in_time() {
+    let mut b = Bench::new();
+    b.start += SECOND * 100;
+    b.table.start = b.start;
+    for i in 0..500 {
+        let pod = pod(&format!("p{i}"), json!({"containers": [{"name": "main", "readinessProbe": exec("r")}]}));
+        let started_seen = b.start - SECOND * 50;
+        let running = Running { started_seen, ..b.running("main", &format!("c{i}"), 0) };
+        b.table.update(&pod, &[running], None, b.start);
+    }
+    let millis = |n: usize| Duration::from_millis(u64::try_from(n).expect("is small"));
+    let end = b.start + SECOND * 10;
+    let mut times = HashMap::<ContainerId, Vec<Instant>>::new();
+    let mut under_way = BTreeSet::new();
+    let mut attempts = HashMap::new();
+    while let Some(now) = b.table.next().into_iter().chain(under_way.first().map(|(at, _)| *at)).min() {
+        if now >= end {
+            break;
+        }
+        while let Some((at, id)) = under_way.first().copied().filter(|(at, _)| *at <= now) {
+            under_way.pop_first();
+            let (attempt, began) = attempts.remove(&id).expect("is under way");
+            b.table.ended(&attempt, Ended { outcome: Outcome::Success, began, ended: at });
+        }
+        for attempt in b.table.take_due(now) {
+            assert_eq!(attempt.due, now);
+            let tries = times.entry(attempt.id.clone()).or_default();
+            tries.push(now);
+            // From nothing to nearly a period.
+            let took = millis((attempt.probe as usize * 7 + tries.len() * 313) % 990);
+            under_way.insert((now + took, attempt.probe));
+            assert!(attempts.insert(attempt.probe, (attempt, now)).is_none(), "one at a time");
+        }
+    }
+    assert_eq!(times.len(), 500);
+    for times in times.values() {
+        assert_eq!(times.len(), 10, "{times:?}");
+        assert!(times.windows(2).all(|pair| pair[1] - pair[0] == SECOND), "{times:?}");
+    }
+    // They are spread over the second.
+    let mut tenths = [0; 10];
+    for first in times.values().map(|times| times[0] - b.start) {
+        tenths[first.as_millis() as usize / 100] += 1;
+    }
+    assert!(tenths.iter().all(|n| (20..=100).contains(n)), "{tenths:?}");
+}
+
 #[test]
 fn addresses() {
     let ip = |spec: serde_json::Value, pod_ip| {

@@ -6,14 +6,14 @@
 
 mod container;
 mod dns;
-mod env_file;
+pub mod env_file;
 mod environment;
 mod hostname;
 mod hosts;
 mod labels;
 mod mounts;
 mod namespaces;
-mod resolv_conf;
+pub mod resolv_conf;
 mod sandbox;
 mod security;
 mod services;
@@ -61,11 +61,13 @@ pub struct ClusterDns {
     pub domain: Option<String>,
 }
 
-/// What the runtime handler of a pod can do.
+/// What the runtime, and the handler of a pod, can do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Handler {
     pub recursive_read_only: bool,
     pub user_namespaces: bool,
+    /// Whether it knows other policies for supplemental groups than to add the image's.
+    pub groups_policy: bool,
 }
 
 /// A pod on this node. The same each time that a request for the pod is made, so that its sandbox
@@ -149,6 +151,10 @@ pub enum ConfigError {
     NoLocalhostProfile(&'static str),
     #[error("{field}: unknown value {value:?}")]
     Unknown { field: &'static str, value: String },
+    #[error("supplementalGroupsPolicy: Strict needs a newer runtime: this one does not support it")]
+    NoGroupsPolicy,
+    #[error("RuntimeClass {0:?} not found")]
+    NoRuntimeClass(String),
     #[error("hostUsers: false needs user namespaces, which the runtime doesn't support")]
     NoUserNamespaces,
     #[error("hostUsers: false needs a range of IDs, and none is free")]
@@ -223,7 +229,7 @@ mod testing {
         Context {
             pod,
             node,
-            handler: Handler { recursive_read_only: true, user_namespaces: true },
+            handler: Handler { recursive_read_only: true, user_namespaces: true, groups_policy: true },
             resolv_conf: Some("nameserver 192.0.2.53\nsearch edge.example\noptions ndots:2\n"),
             ids: None,
             volume_groups: &[],

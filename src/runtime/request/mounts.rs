@@ -386,7 +386,7 @@ mod tests {
         ];
         for (fields, possible, want) in table {
             let (pod, node) = (pod_of(&format!("{{name: e, mountPath: /x, {fields}}}")), node());
-            let handler = Handler { recursive_read_only: possible, user_namespaces: false };
+            let handler = Handler { recursive_read_only: possible, ..Handler::default() };
             let got = made(&Context { handler, ..context(&pod, &node) }).map(|mounts| {
                 let propagation = format!("{:?}", mounts[0].propagation.enum_value_or_default());
                 (mounts[0].recursive_read_only, propagation)

@@ -93,7 +93,7 @@ mod tests {
             ([IdRange { first: 131_072, length: 65_536 }.mapping()].as_slice(), 1)
         );
         assert_eq!(of_pod(&Context { ids: None, ..cx }), Err(ConfigError::NoIds));
-        let handler = Handler { user_namespaces: false, recursive_read_only: true };
+        let handler = Handler { recursive_read_only: true, ..Handler::default() };
         assert_eq!(of_pod(&Context { handler, ..cx }), Err(ConfigError::NoUserNamespaces));
     }
 }

@@ -43,7 +43,7 @@ pub fn of_sandbox(cx: &Context<'_>) -> Result<api::LinuxSandboxSecurityContext, 
         // Without a user the runtime must refuse a group.
         run_as_group: context.run_as_user.and(context.run_as_group).map(int64).into(),
         supplemental_groups: groups.collect(),
-        supplemental_groups_policy: groups_policy(context.supplemental_groups_policy.as_deref())?,
+        supplemental_groups_policy: groups_policy(cx, context.supplemental_groups_policy.as_deref())?,
         privileged: cx.pod.all_containers().any(privileged),
         // Whatever the containers have: nothing of theirs runs in the sandbox itself.
         seccomp: MessageField::some(profile(ProfileType::RuntimeDefault)),
@@ -86,7 +86,7 @@ pub fn of_container(
         run_as_group: own.run_as_group.or(of_pod.run_as_group).map(int64).into(),
         readonly_rootfs: own.read_only_root_filesystem.unwrap_or(false),
         supplemental_groups: groups.collect(),
-        supplemental_groups_policy: groups_policy(of_pod.supplemental_groups_policy.as_deref())?,
+        supplemental_groups_policy: groups_policy(cx, of_pod.supplemental_groups_policy.as_deref())?,
         apparmor_profile: app_armor.as_ref().map(old_app_armor).unwrap_or_default(),
         apparmor: app_armor.into(),
         no_new_privs: own.allow_privilege_escalation == Some(false),
@@ -113,9 +113,14 @@ fn check_non_root(user: Option<i64>, image: &Image) -> Result<(), ConfigError> {
     }
 }
 
-fn groups_policy(policy: Option<&str>) -> Result<EnumOrUnknown<api::SupplementalGroupsPolicy>, ConfigError> {
+fn groups_policy(
+    cx: &Context<'_>,
+    policy: Option<&str>,
+) -> Result<EnumOrUnknown<api::SupplementalGroupsPolicy>, ConfigError> {
     match policy {
         None | Some("Merge") => Ok(EnumOrUnknown::new(api::SupplementalGroupsPolicy::Merge)),
+        // An old runtime would give the image's groups all the same.
+        Some("Strict") if !cx.handler.groups_policy => Err(ConfigError::NoGroupsPolicy),
         Some("Strict") => Ok(EnumOrUnknown::new(api::SupplementalGroupsPolicy::Strict)),
         Some(value) => Err(ConfigError::Unknown { field: "supplementalGroupsPolicy", value: value.to_owned() }),
     }
@@ -283,8 +288,11 @@ mod tests {
         assert_eq!(sandbox.supplemental_groups, [1, 9, 2, 3]);
         let strict = EnumOrUnknown::new(api::SupplementalGroupsPolicy::Strict);
         assert_eq!((container.supplemental_groups_policy, sandbox.supplemental_groups_policy), (strict, strict));
-        let unknown = groups_policy(Some("x"));
+        let unknown = groups_policy(&cx, Some("x"));
         assert_eq!(unknown, Err(ConfigError::Unknown { field: "supplementalGroupsPolicy", value: "x".to_owned() }));
+        let old = Context { handler: super::super::Handler::default(), ..cx };
+        assert_eq!(groups_policy(&old, Some("Strict")), Err(ConfigError::NoGroupsPolicy));
+        assert!(groups_policy(&old, Some("Merge")).is_ok());
     }
 
     #[test]

@@ -86,7 +86,9 @@ impl Allocator {
     /// All IDs of the node but the first range, which the node itself uses: what the kubelet takes
     /// unless the machine says otherwise.
     pub fn all_but_the_nodes(each: u32) -> Result<Allocator, Error> {
-        Allocator::new(IdRange { first: each, length: 0u32.wrapping_sub(each) }, each)
+        let rest = 0u32.wrapping_sub(each);
+        let whole = rest.checked_rem(each).map_or(0, |over| rest - over);
+        Allocator::new(IdRange { first: each, length: whole }, each)
     }
 
     /// Ranges of `each` IDs from `all`. The node's own IDs, the first `each`, must not be among them.

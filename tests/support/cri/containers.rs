@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use cleat::cri::proto::runtime as cri;
 use cleat::cri::proto::runtime::{ContainerEventType, ContainerState};
+use grpcio::RpcStatusCode;
 
+use super::faults::status;
 use super::model::{Container, Model, State, Subject};
 use super::operations::{Answer, Operation, forget_name, not_found, reserve, reserved, selected, unknown};
 use super::sandboxes::about_sandbox;
@@ -256,5 +258,41 @@ impl Operation for cri::ReopenContainerLogRequest {
         }
         open_log(&container.log_path)?;
         Ok(cri::ReopenContainerLogResponse::new())
+    }
+}
+
+/// How long the command of a call may take.
+fn patience(request: &cri::ExecSyncRequest) -> Option<Duration> {
+    u64::try_from(request.timeout).ok().filter(|seconds| *seconds > 0).map(Duration::from_secs)
+}
+
+impl Operation for cri::ExecSyncRequest {
+    type Answer = cri::ExecSyncResponse;
+
+    fn subject(&self, model: &Model) -> Subject {
+        about_container(model, &self.container_id)
+    }
+
+    fn waits_until(&self, model: &Model, began: Instant) -> Option<Instant> {
+        let container = model.containers.get(&self.container_id).filter(|c| c.is_running())?;
+        let takes = model.on_exec(container).map(|rule| rule.takes)?;
+        Some(began + patience(self).map_or(takes, |patience| patience.min(takes)))
+    }
+
+    fn finish(&self, model: &mut Model) -> Answer<cri::ExecSyncResponse> {
+        let container = find(model, &self.container_id)?;
+        if !container.is_running() {
+            return Err(unknown(format!("container {:?} is not running", self.container_id)));
+        }
+        let mut answer = cri::ExecSyncResponse::new();
+        if let Some(rule) = model.on_exec(container) {
+            if let Some(patience) = patience(self).filter(|patience| *patience < rule.takes) {
+                let why = format!("failed to exec in container: timeout {patience:?} exceeded");
+                return Err(status(RpcStatusCode::DEADLINE_EXCEEDED, why));
+            }
+            answer.exit_code = rule.code;
+            answer.stdout = rule.output.clone().into_bytes();
+        }
+        Ok(answer)
     }
 }

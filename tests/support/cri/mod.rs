@@ -34,8 +34,8 @@ use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use self::faults::{Kind, status};
-use self::model::OnTerm;
 pub use self::model::{Call, Container, Model, Sandbox, State, Subject};
+use self::model::{OnExec, OnTerm};
 use self::serve::{METHODS, Shared, services};
 use super::{BUSYBOX, PAUSE};
 
@@ -183,6 +183,16 @@ impl FakeCri {
     /// As [`FakeCri::set_stop_duration`], with an exit code.
     pub fn set_stop(&self, who: &str, takes: Duration, code: i32) {
         self.edit(|model| model.on_term.push(OnTerm { who: who.to_owned(), takes, code }));
+    }
+
+    /// From now on commands in these containers take so long, and end with this code, having said `output`.
+    /// One that takes longer than the timeout of its call is ended, and the call fails.
+    pub fn set_exec(&self, who: &str, takes: Duration, code: i32, output: &str) {
+        let (who, output) = (who.to_owned(), output.to_owned());
+        self.edit(|model| {
+            model.on_exec.retain(|rule| rule.who != who);
+            model.on_exec.push(OnExec { who, takes, code, output });
+        });
     }
 
     /// Writes a line to the log of the running container, as from its standard output.

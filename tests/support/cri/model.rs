@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cleat::cri::proto::runtime::{
     ContainerConfig, ContainerEventResponse, ContainerEventType, Image, PodSandboxConfig, PodSandboxStatus,
+    RuntimeFeatures, RuntimeHandlerFeatures,
 };
 use grpcio::RpcStatusCode;
 
@@ -56,6 +57,7 @@ pub struct Call {
 pub struct Sandbox {
     pub id: String,
     pub config: PodSandboxConfig,
+    pub handler: String,
     pub ready: bool,
     /// Empty with the node's network, and after the sandbox was stopped.
     pub ip: String,
@@ -136,6 +138,15 @@ pub(super) struct OnTerm {
     pub code: i32,
 }
 
+/// What commands in containers come to: `code` after `takes`, having said `output`.
+#[derive(Debug, Clone)]
+pub(super) struct OnExec {
+    pub who: String,
+    pub takes: Duration,
+    pub code: i32,
+    pub output: String,
+}
+
 /// All that the fake runtime has, by id, and all calls that it got. `who` as in [`Subject::is`].
 #[derive(Debug, Default)]
 pub struct Model {
@@ -146,7 +157,11 @@ pub struct Model {
     pub calls: Vec<Call>,
     pub runtime_not_ready: Option<String>,
     pub network_not_ready: Option<String>,
+    /// Handlers by name, the default one's is empty, and what else it says that it can do.
+    pub handlers: BTreeMap<String, RuntimeHandlerFeatures>,
+    pub features: RuntimeFeatures,
     pub(super) on_term: Vec<OnTerm>,
+    pub(super) on_exec: Vec<OnExec>,
     pub(super) events: Vec<ContainerEventResponse>,
     /// Names of sandboxes and containers that are taken, with the id that has them.
     pub(super) names: BTreeMap<String, String>,
@@ -298,6 +313,12 @@ impl Model {
         let subject = container.subject();
         let rule = self.on_term.iter().rfind(|rule| subject.is(&rule.who));
         rule.map_or((Duration::ZERO, 0), |rule| (rule.takes, rule.code))
+    }
+
+    /// What a command in the container comes to. Unless told otherwise it ends at once, with 0.
+    pub(super) fn on_exec(&self, container: &Container) -> Option<&OnExec> {
+        let subject = container.subject();
+        self.on_exec.iter().rfind(|rule| subject.is(&rule.who))
     }
 }
 

@@ -104,6 +104,13 @@ impl Operation for cri::StatusRequest {
             condition("RuntimeReady", &model.runtime_not_ready),
             condition("NetworkReady", &model.network_not_ready),
         ];
+        answer.features = Some(model.features.clone()).into();
+        let handler = |(name, features): (&String, &cri::RuntimeHandlerFeatures)| cri::RuntimeHandler {
+            name: name.clone(),
+            features: Some(features.clone()).into(),
+            ..Default::default()
+        };
+        answer.runtime_handlers = model.handlers.iter().map(handler).collect();
         Ok(answer)
     }
 }

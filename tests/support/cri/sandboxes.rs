@@ -35,7 +35,8 @@ impl Operation for cri::RunPodSandboxRequest {
         let id = reserved(model, &sandbox_name(&self.config))?;
         let config = self.config.get_or_default().clone();
         let created_at = model.now();
-        let mut sandbox = Sandbox { id: id.clone(), config, ready: true, ip: String::new(), created_at };
+        let handler = self.runtime_handler.clone();
+        let mut sandbox = Sandbox { id: id.clone(), config, handler, ready: true, ip: String::new(), created_at };
         if !sandbox.uses_node_network() {
             sandbox.ip = model.new_ip();
         }

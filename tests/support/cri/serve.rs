@@ -34,6 +34,7 @@ pub(super) const METHODS: &[&str] = &[
     "ListContainers",
     "ContainerStatus",
     "ReopenContainerLog",
+    "ExecSync",
     "GetContainerEvents",
     "ImageStatus",
     "PullImage",
@@ -228,6 +229,7 @@ pub(super) fn services(shared: &Arc<Shared>) -> [Service; 2] {
         .unary(&methods::LIST_CONTAINERS)
         .unary(&methods::CONTAINER_STATUS)
         .unary(&methods::REOPEN_CONTAINER_LOG)
+        .unary(&methods::EXEC_SYNC)
         .events(&methods::GET_CONTAINER_EVENTS);
     let image =
         Registrar { shared, builder: ServiceBuilder::new() }.unary(&methods::IMAGE_STATUS).unary(&methods::PULL_IMAGE);

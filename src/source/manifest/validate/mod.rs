@@ -46,7 +46,7 @@ pub fn validate_static(pod: &core::Pod) -> Vec<Problem> {
     let Some(spec) = &pod.spec else { return report.problems };
     let at = Path::root("spec");
     for (at, volume) in each(&at.field("volumes"), &spec.volumes) {
-        volume::from_the_api(&mut report, &at, volume);
+        volume::of_static_pod(&mut report, &at, volume);
     }
     if spec.resource_claims.as_ref().is_some_and(|c| !c.is_empty()) {
         report.forbidden(&at.field("resourceClaims"), "may not be used in a static pod: claims are in an API server");

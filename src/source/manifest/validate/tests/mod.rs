@@ -152,6 +152,20 @@ fn static_pods_need_no_api_server() {
                 "spec.volumes[0].projected.sources[1].podCertificate: Forbidden",
             ],
         ),
+        (
+            "volumes: [{name: a, nfs: {server: s, path: /p}}, {name: b, csi: {driver: d.example}}, \
+             {name: c, iscsi: {targetPortal: '1.2.3.4', iqn: 'iqn.2001-04.com.example:disk', lun: 0}}]",
+            &[
+                "spec.volumes[0].nfs: Forbidden: is not served here",
+                "spec.volumes[1].csi: Forbidden: is not served here",
+                "spec.volumes[2].iscsi: Forbidden: is not served here",
+            ],
+        ),
+        (
+            "volumes: [{name: a, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], \
+             resources: {requests: {storage: 1Gi}}}}}}]",
+            &["spec.volumes[0].ephemeral: Forbidden: may not be used in a static pod: an API server makes its claim"],
+        ),
         ("resourceClaims: [{name: c, resourceClaimName: d}]", &["spec.resourceClaims: Forbidden"]),
         ("schedulingGates: [{name: g}]", &["spec.schedulingGates: Forbidden"]),
     ];

@@ -186,8 +186,18 @@ fn pod_certificate(report: &mut Report, at: &Path<'_>, c: &core::PodCertificateP
     }
 }
 
-/// Refuses what only an API server hands out.
-pub fn from_the_api(report: &mut Report, at: &Path<'_>, volume: &core::Volume) {
+/// Refuses what only an API server hands out, and what this node has no driver for.
+pub fn of_static_pod(report: &mut Report, at: &Path<'_>, volume: &core::Volume) {
+    if volume.ephemeral.is_some() {
+        let why =
+            "may not be used in a static pod: an API server makes its claim; use emptyDir or a persistentVolumeClaim";
+        report.forbidden(&at.field("ephemeral"), why);
+    }
+    if let Some(kind) = without_driver(volume) {
+        let why =
+            "is not served here; mount it on the node, and name the place in a hostPath or a local PersistentVolume";
+        report.forbidden(&at.field(kind), why);
+    }
     let at = at.field("projected");
     let Some(projected) = &volume.projected else { return };
     for (at, source) in each(&at.field("sources"), &projected.sources) {
@@ -201,4 +211,31 @@ pub fn from_the_api(report: &mut Report, at: &Path<'_>, volume: &core::Volume) {
             report.forbidden(&at.field(name), why);
         }
     }
+}
+
+fn without_driver(v: &core::Volume) -> Option<&'static str> {
+    let kinds = [
+        ("nfs", v.nfs.is_some()),
+        ("iscsi", v.iscsi.is_some()),
+        ("csi", v.csi.is_some()),
+        ("fc", v.fc.is_some()),
+        ("flexVolume", v.flex_volume.is_some()),
+        ("cephfs", v.cephfs.is_some()),
+        ("rbd", v.rbd.is_some()),
+        ("glusterfs", v.glusterfs.is_some()),
+        ("gitRepo", v.git_repo.is_some()),
+        ("gcePersistentDisk", v.gce_persistent_disk.is_some()),
+        ("awsElasticBlockStore", v.aws_elastic_block_store.is_some()),
+        ("azureDisk", v.azure_disk.is_some()),
+        ("azureFile", v.azure_file.is_some()),
+        ("cinder", v.cinder.is_some()),
+        ("flocker", v.flocker.is_some()),
+        ("photonPersistentDisk", v.photon_persistent_disk.is_some()),
+        ("portworxVolume", v.portworx_volume.is_some()),
+        ("quobyte", v.quobyte.is_some()),
+        ("scaleIO", v.scale_io.is_some()),
+        ("storageos", v.storageos.is_some()),
+        ("vsphereVolume", v.vsphere_volume.is_some()),
+    ];
+    kinds.iter().find(|(_, set)| *set).map(|(name, _)| *name)
 }

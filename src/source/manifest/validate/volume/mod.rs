@@ -14,7 +14,7 @@ use crate::pod::core;
 use crate::pod::quantity::Quantity;
 
 pub use claim::{access_modes, claim};
-pub use files::from_the_api;
+pub use files::of_static_pod;
 
 /// Checks the volumes of the pod called `pod_name`.
 pub fn check_all(report: &mut Report, at: &Path<'_>, spec: &core::PodSpec, pod_name: &str) {
