@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +30,7 @@ use crate::probe;
 use crate::runtime::logs::Rotation;
 use crate::runtime::request::{ClusterDns, IdsError};
 use crate::runtime::{self, Done, HostFiles, Node, Op, Paths, Runtime, UserNamespaces};
-use crate::server::{Api, http};
+use crate::server;
 use crate::source::file::{self, FileSource};
 use crate::source::mux::Channel;
 use crate::status::Store;
@@ -51,8 +50,8 @@ pub enum Error {
     Io { what: &'static str, path: String, source: std::io::Error },
     #[error("another agent uses {0}; there can be one for each root directory")]
     Busy(String),
-    #[error("listening on {address} ({name}): {source}")]
-    Listen { name: &'static str, address: SocketAddr, source: std::io::Error },
+    #[error(transparent)]
+    Server(#[from] server::Error),
     #[error(transparent)]
     Cgroup(#[from] cgroup::Error),
     #[error("userNamespaces.idsPerPod: {0}")]
@@ -92,8 +91,9 @@ pub fn run(config: &Config) -> Result<(), Error> {
         let _ = stop.try_send(());
     })?;
 
-    let cri: Arc<dyn Cri> =
+    let client =
         Arc::new(Client::new(&config.runtime_endpoint, &config.image_endpoint, config.runtime_request_timeout));
+    let cri: Arc<dyn Cri> = client.clone();
     let (cache, health) = (Arc::<Cache>::default(), Arc::<Health>::default());
     let (store, heartbeat) = (Arc::<Store>::default(), Arc::<Heartbeat>::default());
     let objects = Arc::<local::Store>::default();
@@ -146,6 +146,8 @@ pub fn run(config: &Config) -> Result<(), Error> {
         cache: cache.clone(),
         max_size: config.container_log.max_size,
         max_files: usize::try_from(config.container_log.max_files).unwrap_or(usize::MAX),
+        max_total: config.container_log.max_total_size,
+        directory: config.pod_logs_dir.clone(),
     };
     let (_rotation_stop, rotation_stopped) = bounded(0);
     let interval = config.container_log.monitor_interval;
@@ -174,8 +176,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
         }
     })?;
 
-    let api = Arc::new(Api { store: store.clone(), health, heartbeat: heartbeat.clone() });
-    listen(config, &api)?;
+    server::start(config, &runtime, client, &store, &heartbeat)?;
 
     let (survey, surveys) = bounded(1);
     let workers = Workers::new(config.sync_frequency);
@@ -290,23 +291,6 @@ fn own(root: &Path, paths: &Paths) -> Result<File, Error> {
         Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Busy(root.display().to_string())),
         Err(e) => Err(Error::io("locking", &path)(e.into())),
     }
-}
-
-fn listen(config: &Config, api: &Arc<Api>) -> Result<(), Error> {
-    let server = &config.server;
-    if let Some(port) = server.read_only_port {
-        let (name, address) = ("http-read-only", SocketAddr::new(server.address, port));
-        let api = api.clone();
-        let result = http::serve(address, name, move |request| api.read_only(request));
-        result.map_err(|source| Error::Listen { name, address, source })?;
-    }
-    if let Some(address) = server.healthz {
-        let name = "http-healthz";
-        let api = api.clone();
-        let result = http::serve(address, name, move |request| api.healthz_only(request));
-        result.map_err(|source| Error::Listen { name, address, source })?;
-    }
-    Ok(())
 }
 
 fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> Result<(), Error> {

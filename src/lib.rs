@@ -13,6 +13,7 @@ pub mod disk;
 pub mod image;
 pub mod lane;
 pub mod local;
+pub mod metrics;
 pub mod node;
 pub mod pleg;
 pub mod pod;

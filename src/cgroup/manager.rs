@@ -180,6 +180,22 @@ impl Manager {
         stats::read(&inner.tree.hierarchy, &inner.top.path(inner.driver))
     }
 
+    /// The path of the pod's cgroup, from the root of all; `None` where pods have none.
+    pub fn pod_cgroup(&self, pod: &Pod) -> Option<String> {
+        let inner = self.0.as_ref()?;
+        Some(inner.pod(pod).path(inner.driver))
+    }
+
+    /// A process of the pod's sandbox, by the runtime's id of that: for what all of the pod have in
+    /// common, like the network.
+    pub fn sandbox_process(&self, pod: &Pod, id: &str) -> Option<u32> {
+        let inner = self.0.as_ref()?;
+        let parent = inner.pod(pod).path(inner.driver);
+        let names = inner.tree.children(&parent).ok()?;
+        let name = names.iter().find(|name| name.contains(id))?;
+        inner.tree.process(&format!("{parent}/{name}"))
+    }
+
     pub fn pod_stats(&self, pod: &Pod) -> Option<Stats> {
         let inner = self.0.as_ref()?;
         stats::read(&inner.tree.hierarchy, &inner.pod(pod).path(inner.driver))

@@ -85,6 +85,13 @@ impl Tree {
         Ok(names)
     }
 
+    /// The first of the processes in it.
+    pub fn process(&self, path: &str) -> Option<u32> {
+        let mount = self.hierarchy.counted().next()?;
+        let list = fs::read_to_string(join(&mount.point, path).join("cgroup.procs")).ok()?;
+        list.lines().next()?.trim().parse().ok()
+    }
+
     /// Kills what is in the cgroup and removes it with all below it. That it isn't there is no error.
     pub fn remove(&self, path: &str) -> Result<()> {
         let deadline = Instant::now() + REMOVAL;

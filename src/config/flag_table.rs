@@ -109,6 +109,12 @@ pub(super) const FLAGS: &[Flag] = &[
         container_log_max_size,
         "size at which a container's log is rotated"
     ),
+    own!(
+        Text,
+        "container-log-max-total-size",
+        container_log_max_total_size,
+        "size of the logs of all pods together, from which on the oldest are removed; no limit unless given"
+    ),
     field!(
         Text,
         "container-runtime-endpoint",
@@ -486,6 +492,12 @@ pub(super) const FLAGS: &[Flag] = &[
     ),
     field!(Text, "tls-min-version", "tlsMinVersion", tls_min_version, "lowest TLS version, like VersionTLS12"),
     field!(Path, "tls-private-key-file", "tlsPrivateKeyFile", tls_private_key_file, "key of the serving certificate"),
+    own!(
+        Path,
+        "token-auth-file",
+        token_auth_file,
+        "tokens that the HTTPS API takes: lines of token,user,uid,\"group1,group2\""
+    ),
     field!(
         Text,
         "topology-manager-policy",

@@ -189,6 +189,8 @@ pub struct ContainerLog {
     pub max_files: u32,
     pub max_workers: usize,
     pub monitor_interval: Duration,
+    /// Bytes of the logs of all pods together; `None` means no limit. The kubelet has no such.
+    pub max_total_size: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -252,6 +254,8 @@ pub struct Server {
     pub healthz: Option<SocketAddr>,
     pub tls: Tls,
     pub anonymous: bool,
+    /// Tokens and whose they are. The kubelet has no such.
+    pub token_auth_file: Option<PathBuf>,
     pub client_ca_file: Option<PathBuf>,
     /// How long an answer of the API server about a token is remembered; `None` means that tokens
     /// are not looked at.
@@ -259,6 +263,10 @@ pub struct Server {
     pub authorization: Authorization,
     pub debugging_handlers: bool,
     pub system_log_handler: bool,
+    /// A stream on which nothing happens ends after so long; `None` means never.
+    pub streaming_idle: Option<Duration>,
+    /// All that is configured, as `/configz` shows it.
+    pub configuration: serde_json::Value,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -63,10 +63,15 @@ fn connect(env: &Arc<grpcio::Environment>, socket: &Path) -> Channel {
 
 /// Makes a call and names it in the error.
 macro_rules! call {
-    ($service:expr, $method:ident, $name:literal, $request:expr, $options:expr) => {
-        $service.$method(&$request, $options).map_err(|e| Error::new($name, e))
-    };
+    ($service:expr, $method:ident, $name:literal, $request:expr, $options:expr) => {{
+        let start = std::time::Instant::now();
+        let result = $service.$method(&$request, $options).map_err(|e| Error::new($name, e));
+        crate::metrics::runtime_operation($name, start.elapsed(), result.is_ok());
+        result
+    }};
 }
+
+mod inspect;
 
 /// Rounded up: the runtime counts in seconds, and a part of one is not nothing.
 fn whole_seconds(time: Duration) -> i64 {

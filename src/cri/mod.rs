@@ -274,6 +274,53 @@ pub trait Cri: Send + Sync {
     fn settings(&self) -> Result<Settings>;
 }
 
+/// The calls that look into what runs, for those who ask the agent. Nothing that keeps pods running
+/// makes them.
+pub trait Inspect: Send + Sync {
+    /// The URL, on the runtime's own server, where the command runs once somebody connects there.
+    fn exec(&self, id: &ContainerId, command: &[String], streams: Streams) -> Result<String>;
+    fn attach(&self, id: &ContainerId, streams: Streams) -> Result<String>;
+    fn port_forward(&self, sandbox: &SandboxId, ports: &[i32]) -> Result<String>;
+    /// Writes an archive of a running container's state. `timeout`: zero is the runtime's own.
+    fn checkpoint_container(&self, id: &ContainerId, location: &str, timeout: Duration) -> Result<()>;
+    /// Of all running containers.
+    fn list_container_stats(&self) -> Result<Vec<ContainerUsage>>;
+    /// The places where images are, and what they take there.
+    fn image_usage(&self) -> Result<Vec<(String, Usage)>>;
+}
+
+/// What of a process is connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Streams {
+    pub stdin: bool,
+    pub stdout: bool,
+    /// Not with a terminal.
+    pub stderr: bool,
+    pub tty: bool,
+}
+
+/// What a container uses, as far as the runtime knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerUsage {
+    pub id: ContainerId,
+    /// Nanoseconds of CPU since it was started.
+    pub cpu: Option<u64>,
+    /// Bytes.
+    pub working_set: Option<u64>,
+    pub memory: Option<u64>,
+    pub rss: Option<u64>,
+    pub page_faults: Option<u64>,
+    pub major_page_faults: Option<u64>,
+    pub writable_layer: Usage,
+}
+
+/// What is used of a file system.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub bytes: Option<u64>,
+    pub inodes: Option<u64>,
+}
+
 /// Credentials for a registry; never shown.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Auth {

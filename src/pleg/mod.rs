@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 pub use cache::{Cache, Dead, Observed, ObservedContainer};
 
 use crate::cri::{self, Code, Container, Cri, Sandbox, Version};
+use crate::metrics::METRICS;
 use crate::pod::PodUid;
 
 /// Between listings while the runtime reports no events.
@@ -84,8 +85,11 @@ impl Health {
         state.error.is_none() && state.last_listed.is_some()
     }
 
-    fn begin(&self, now: Instant) {
-        self.0.lock().listing_since = Some(now);
+    /// Returns when the last listing began that succeeded.
+    fn begin(&self, now: Instant) -> Option<Instant> {
+        let mut state = self.0.lock();
+        state.listing_since = Some(now);
+        state.last_listed
     }
 
     /// Returns whether this is news.
@@ -171,8 +175,11 @@ impl Pleg {
     /// and was not before.
     fn relist(&self) -> bool {
         let at = Instant::now();
-        self.health.begin(at);
+        if let Some(before) = self.health.begin(at) {
+            METRICS.pleg_relist_interval.observe(at.saturating_duration_since(before).as_secs_f64());
+        }
         let result = self.greet().and_then(|()| relist(&*self.cri, &self.cache, at).map_err(|e| e.to_string()));
+        METRICS.pleg_relist_duration.observe(at.elapsed().as_secs_f64());
         let news = self.health.end(at, result.as_ref().map(drop).map_err(Clone::clone));
         match result {
             Ok(changed) => {

@@ -28,7 +28,7 @@ use crossbeam::channel::Sender;
 pub use clean::{Left, survey};
 pub use host::HostFiles;
 pub use memory::{Done, Memory, Op};
-pub use paths::Paths;
+pub use paths::{Paths, log_file};
 pub use record::{Kept, Known, read_all as read_records};
 pub use request::Node;
 pub use sync::{Next, Synced};

@@ -22,6 +22,7 @@ use crate::cgroup;
 use crate::cri::{Code, Container, ContainerId, ContainerState, Image, SandboxStatus, UnixNanos, api};
 use crate::disk;
 use crate::image::{Ensure, PullPolicy, Want};
+use crate::metrics;
 use crate::pleg::{Observed, ObservedContainer};
 use crate::pod::{Pod, core, identity};
 use crate::status::{Waiting, events};
@@ -33,6 +34,16 @@ pub(super) struct Ground<'a> {
     pub observed: &'a Observed,
     pub sandbox: &'a SandboxStatus,
     pub volumes: &'a BTreeMap<String, Place>,
+}
+
+/// What metrics call it.
+fn container_type(pod: &Pod, name: &str) -> &'static str {
+    let is = |containers: &[core::Container]| containers.iter().any(|c| c.name == name);
+    match (is(pod.containers()), is(pod.init_containers())) {
+        (true, _) => "container",
+        (false, true) => "init_container",
+        (false, false) => "ephemeral_container",
+    }
 }
 
 /// An image that a container asks for: its own, or a volume's.
@@ -318,6 +329,7 @@ impl Runtime {
             }
             return Err(self.failed(pod, memory, spec, "RunContainerError", e.message));
         }
+        metrics::container_start(container_type(pod, &spec.name), None);
         self.cache.expect_container(Container {
             id: id.clone(),
             sandbox: ground.sandbox.sandbox.id.clone(),
@@ -387,6 +399,7 @@ impl Runtime {
         reason: &'static str,
         message: String,
     ) -> Error {
+        metrics::container_start(container_type(pod, &spec.name), Some(reason));
         self.waits(pod, memory, spec, reason, message.clone(), "Failed");
         Error::Start(format!("container {}: {reason}: {message}", spec.name))
     }

@@ -15,6 +15,7 @@ use super::{Error, Runtime, paths, record};
 use crate::cgroup::Values;
 use crate::cri::{PodRef, Sandbox, SandboxId, SandboxStatus, UnixNanos};
 use crate::disk;
+use crate::metrics::METRICS;
 use crate::pleg::{self, Observed};
 use crate::pod::{Pod, PodUid, core};
 use crate::probe::Running;
@@ -304,11 +305,13 @@ impl Runtime {
         let (config, told) = self.sandbox_config(pod, attempt)?;
         told.iter().for_each(|event| event.record(pod));
         memory.acted = Some(Instant::now());
+        METRICS.started_pods.inc();
         let result = self.cri.run_pod_sandbox(&config, handler);
         memory.acted = Some(Instant::now());
         let id: SandboxId = match result {
             Ok(id) => id,
             Err(e) => {
+                METRICS.started_pods_errors.inc();
                 if e.message.contains("is reserved for") {
                     *memory.reserved.entry(String::new()).or_default() += 1;
                 }
@@ -323,16 +326,16 @@ impl Runtime {
                 return Err(e.into());
             }
         };
-        self.cache.expect_sandbox(Sandbox {
+        let made = Sandbox {
             id: id.clone(),
             pod: PodRef { uid: pod.uid.clone(), name: pod.name.clone() },
             attempt,
             ready: true,
             created_at: UnixNanos::default(),
-        });
-        let observed = pleg::inspect(&*self.cri, &self.cache, &pod.uid, Instant::now())?;
-        let sandbox = observed.sandboxes.iter().find(|s| s.sandbox.id == id).cloned();
-        sandbox.ok_or_else(|| Error::Start(format!("sandbox {id} is gone right after it was made")))
+        };
+        self.cache.expect_sandbox(made.clone());
+        let status = self.cri.pod_sandbox_status(&made)?;
+        status.ok_or_else(|| Error::Start(format!("sandbox {id} is gone right after it was made")))
     }
 
     /// Takes the kills of single containers a step further: those that the plan asks for, those whose

@@ -1,114 +1,127 @@
-//! The agent's HTTP endpoints: `/healthz`, and on the read-only port `/pods` too, as the kubelet's
-//! (pkg/kubelet/server).
+//! What the agent offers over HTTP: the kubelet API on its three ports.
 //!
-//! Reads what the agent knows, and changes nothing.
+//! Reads what the agent knows; what it hands to the runtime is what people ask for, not what the agent
+//! wants.
 
+pub mod auth;
 pub mod http;
-#[cfg(test)]
-mod tests;
+pub mod kubelet;
+mod proxy;
+#[cfg(feature = "tls")]
+pub mod tls;
 
-use std::fmt::Write as _;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Serialize;
-
-use crate::pleg::Health;
-use crate::pod::core;
-use crate::status::{Store, StoredPod};
+use crate::config::{self, Config};
+use crate::cri::Inspect;
+use crate::runtime::Runtime;
+use crate::status::Store;
 use crate::sync_loop::Heartbeat;
-use http::{Request, Response};
+use http::{Endpoint, Listen, Tcp};
+use kubelet::{Access, Handlers, Kubelet, Offer, Parts};
 
-/// The sync loop turns each second; after so long it is stuck.
-const LOOP_STUCK: Duration = Duration::from_secs(30);
-
-/// What the endpoints tell of.
-pub struct Api {
-    pub store: Arc<Store>,
-    pub health: Arc<Health>,
-    pub heartbeat: Arc<Heartbeat>,
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("listening on {address} ({name}): {source}")]
+    Listen { name: &'static str, address: SocketAddr, source: io::Error },
+    #[error("starting the HTTP server: {0}")]
+    Start(io::Error),
 }
 
-impl Api {
-    /// The read-only port.
-    pub fn read_only(&self, request: &Request) -> Response {
-        match request.path.as_str() {
-            "/pods" | "/pods/" => self.pods(),
-            _ => self.healthz_only(request),
+/// Listens on the ports of the configuration, and serves them from now on.
+///
+/// # Errors
+/// When it can't listen. Certificates or tokens that can't be read cost the HTTPS port alone, which
+/// is told in the log: pods run without it.
+pub fn start(
+    config: &Config,
+    runtime: &Arc<Runtime>,
+    inspect: Arc<dyn Inspect>,
+    store: &Arc<Store>,
+    heartbeat: &Arc<Heartbeat>,
+) -> Result<(), Error> {
+    let server = &config.server;
+    let parts = Arc::new(Parts {
+        runtime: runtime.clone(),
+        inspect,
+        store: store.clone(),
+        heartbeat: heartbeat.clone(),
+        node_name: config.node_name.clone(),
+        root_dir: config.root_dir.clone(),
+        configuration: server.configuration.clone(),
+        streaming_idle: server.streaming_idle,
+        started: jiff::Timestamp::now().as_second(),
+        rates: kubelet::Rates::default(),
+    });
+    let mut endpoints = Vec::new();
+    let mut add = |listener: Box<dyn Listen>, offer: Offer, access: Option<Access>| {
+        let service = Arc::new(Kubelet { parts: parts.clone(), offer, access });
+        endpoints.push(Endpoint { listener, service });
+    };
+    if let Some(port) = server.read_only_port {
+        add(Box::new(bind("read-only", SocketAddr::new(server.address, port))?), Offer::ReadOnly, None);
+    }
+    if let Some(address) = server.healthz {
+        add(Box::new(bind("healthz", address)?), Offer::Health, None);
+    }
+    if server.enabled {
+        let tcp = bind("HTTPS", SocketAddr::new(server.address, server.port))?;
+        let handlers = Handlers { debugging: server.debugging_handlers, system_log: server.system_log_handler };
+        match secure(config, tcp) {
+            Ok((listener, access)) => add(listener, Offer::Full(handlers), Some(access)),
+            Err(why) => log::error!("the HTTPS port {} is not offered: {why}", server.port),
         }
     }
+    http::start(endpoints).map_err(Error::Start)
+}
 
-    /// The health port.
-    pub fn healthz_only(&self, request: &Request) -> Response {
-        match request.path.as_str() {
-            "/healthz" | "/healthz/" => self.healthz(Instant::now(), request.query.contains("verbose")),
-            path => Response::text(404, format!("404 page not found: {path}\n")),
+fn bind(name: &'static str, address: SocketAddr) -> Result<Tcp, Error> {
+    Tcp::bind(address).map_err(|source| Error::Listen { name, address, source })
+}
+
+/// The listener with TLS, and who may ask there.
+#[cfg(feature = "tls")]
+fn secure(config: &Config, tcp: Tcp) -> Result<(Box<dyn Listen>, Access), String> {
+    let server = &config.server;
+    let certificate = match &server.tls.certificate {
+        Some(certificate) => certificate.clone(),
+        None => {
+            let ips = crate::node::addresses(&config.node_ips);
+            let ips: Vec<_> = ips.iter().filter_map(|ip| ip.parse().ok()).collect();
+            tls::own_certificate(&server.tls.cert_dir, &config.node_name, &ips).map_err(|e| e.to_string())?
         }
-    }
+    };
+    let acceptor = tls::Acceptor::new(tls::Settings {
+        certificate,
+        client_ca_file: server.client_ca_file.clone(),
+        cipher_suites: server.tls.cipher_suites.clone(),
+        min_version: server.tls.min_version,
+    });
+    let acceptor = Arc::new(acceptor.map_err(|e| e.to_string())?);
+    Ok((Box::new(tcp.secured(acceptor)), access(config)?))
+}
 
-    fn healthz(&self, now: Instant, verbose: bool) -> Response {
-        let turned = self.heartbeat.age(now);
-        let sync_loop = match turned > LOOP_STUCK {
-            true => Err(format!("it turned last {} s ago", turned.as_secs())),
-            false => Ok(()),
-        };
-        let checks = [("ping", Ok(())), ("syncloop", sync_loop), ("runtime", self.health.check(now))];
-        let healthy = checks.iter().all(|(_, result)| result.is_ok());
-        if healthy && !verbose {
-            return Response::text(200, "ok".to_owned());
+#[cfg(not(feature = "tls"))]
+fn secure(config: &Config, _: Tcp) -> Result<(Box<dyn Listen>, Access), String> {
+    access(config)?;
+    Err("this build lacks the feature tls".to_owned())
+}
+
+fn access(config: &Config) -> Result<Access, String> {
+    let server = &config.server;
+    let tokens = server.token_auth_file.as_deref().map(auth::Tokens::read).transpose();
+    let authenticator = auth::Authenticator {
+        tokens: tokens.map_err(|e| e.to_string())?.unwrap_or_default(),
+        anonymous: server.anonymous,
+    };
+    let authorizer = match server.authorization {
+        config::Authorization::AlwaysAllow => auth::Authorizer::AlwaysAllow,
+        config::Authorization::Webhook { .. } => {
+            log::info!("there is no API server to authorize by: only members of system:masters may use the HTTPS port");
+            auth::Authorizer::WebhookWithoutServer
         }
-        let mut text = String::new();
-        for (name, result) in &checks {
-            // Writing to a string can't fail.
-            let _ = match result {
-                Ok(()) => writeln!(text, "[+]{name} ok"),
-                Err(why) => writeln!(text, "[-]{name} failed: {why}"),
-            };
-        }
-        text.push_str(if healthy { "healthz check passed\n" } else { "healthz check failed\n" });
-        Response::text(if healthy { 200 } else { 500 }, text)
-    }
-
-    fn pods(&self) -> Response {
-        let pods = self.store.list();
-        let items = pods.iter().map(Item::of).collect();
-        Response::json(&PodList { kind: "PodList", api_version: "v1", metadata: Empty {}, items })
-    }
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct PodList<'a> {
-    kind: &'static str,
-    api_version: &'static str,
-    metadata: Empty,
-    items: Vec<Item<'a>>,
-}
-
-#[derive(Serialize)]
-struct Empty {}
-
-#[derive(Serialize)]
-struct Item<'a> {
-    metadata: &'a ObjectMeta,
-    spec: &'a core::PodSpec,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<&'a core::PodStatus>,
-    #[serde(rename = "status", skip_serializing_if = "Option::is_none")]
-    unknown: Option<Pending>,
-}
-
-/// Of a pod that has not been looked at yet.
-#[derive(Serialize)]
-struct Pending {
-    phase: &'static str,
-}
-
-impl Item<'_> {
-    fn of(stored: &StoredPod) -> Item<'_> {
-        let status = stored.status.as_deref();
-        let unknown = status.is_none().then_some(Pending { phase: "Pending" });
-        Item { metadata: &stored.pod.meta, spec: &stored.pod.spec, status, unknown }
-    }
+    };
+    Ok(Access { authenticator, authorizer })
 }

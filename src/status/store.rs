@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::RwLock;
 
+use crate::metrics::METRICS;
 use crate::pod::{Pod, PodName, PodUid, core};
 
 #[derive(Debug, Clone)]
@@ -12,6 +14,8 @@ pub struct StoredPod {
     pub pod: Arc<Pod>,
     /// `None` while nothing is known of it.
     pub status: Option<Arc<core::PodStatus>>,
+    /// When it came.
+    seen: Instant,
 }
 
 /// Written by the sync loop alone.
@@ -25,12 +29,17 @@ impl Store {
         let key = (pod.name.clone(), pod.uid.clone());
         match pods.get_mut(&key) {
             Some(stored) => stored.pod = pod,
-            None => _ = pods.insert(key, StoredPod { pod, status: None }),
+            None => _ = pods.insert(key, StoredPod { pod, status: None, seen: Instant::now() }),
         }
     }
 
     pub fn set_status(&self, pod: &Pod, status: Arc<core::PodStatus>) {
         if let Some(stored) = self.0.write().get_mut(&(pod.name.clone(), pod.uid.clone())) {
+            let phase = |status: &core::PodStatus| status.phase.clone();
+            let before = stored.status.as_deref().and_then(phase);
+            if before.is_none_or(|phase| phase == "Pending") && phase(&status).as_deref() == Some("Running") {
+                METRICS.pod_start_duration.observe(stored.seen.elapsed().as_secs_f64());
+            }
             stored.status = Some(status);
         }
     }

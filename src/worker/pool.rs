@@ -4,10 +4,12 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Instant;
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 
 use super::{Failed, Job, Kind, Report};
+use crate::metrics;
 use crate::pod::core;
 use crate::runtime::{Error, Memory, Next, Runtime};
 
@@ -81,6 +83,7 @@ fn work(runtime: &Runtime, jobs: &Receiver<Job>, reports: &Sender<Report>) {
 fn carry_out(runtime: &Runtime, job: Job) -> Report {
     let Job { uid, kind, mut memory, done, fresh } = job;
     let ending = kind.is_ending();
+    let start = Instant::now();
     memory.learn(done);
     let (next, status) = match kind {
         Kind::Sync { pod, before, look_after } => {
@@ -95,6 +98,7 @@ fn carry_out(runtime: &Runtime, job: Job) -> Report {
         },
         Kind::Remove(target) => (runtime.remove(&target, &mut memory).map(|()| Next::Terminal), None),
     };
+    metrics::pod_worker(if ending { "kill" } else { "sync" }, start.elapsed());
     let next = next.map_err(|e| Failed { unreachable: e.is_unreachable(), message: e.to_string() });
     Report { uid, ending, memory: Some(memory), next, status: status.map(Arc::new) }
 }
@@ -103,7 +107,7 @@ fn sync(
     runtime: &Runtime,
     pod: &Arc<crate::pod::Pod>,
     memory: &mut Memory,
-    fresh: Option<std::time::Instant>,
+    fresh: Option<Instant>,
     before: Option<&core::PodStatus>,
 ) -> (Result<Next, Error>, Option<core::PodStatus>) {
     match runtime.sync(pod, memory, fresh, before) {

@@ -3,7 +3,8 @@
 //! away, also when this process is killed.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
@@ -138,6 +139,12 @@ impl Cell {
             let told = String::from_utf8_lossy(&out.stderr);
             Err(format!("{program} {}: {}: {}", args.join(" "), out.status, told.trim_end()))
         }
+    }
+
+    /// Connects to a port of the cell's loopback interface.
+    pub fn connect(&self, port: u16) -> io::Result<TcpStream> {
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        self.in_network(|| TcpStream::connect_timeout(&address, Duration::from_secs(10)))
     }
 
     /// Mount points of the cell below a directory.

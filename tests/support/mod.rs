@@ -12,6 +12,8 @@ pub mod cell;
 pub mod cgroups;
 pub mod containerd;
 pub mod cri;
+#[cfg(feature = "tls")]
+pub mod http;
 pub mod huge_pages;
 mod images;
 pub mod manifest;

@@ -117,7 +117,7 @@ fn config(k: &KubeletConfiguration, flags: &Flags, machine: &Machine, files: boo
         image: image(k, flags, check),
 
         pod_logs_dir: pod_logs_dir(k, check),
-        container_log: container_log(k, check),
+        container_log: container_log(k, flags, check),
         crash_loop_max_backoff: crash_loop_max_backoff(k, check),
         dead_containers: dead_containers(flags, check),
         max_pods: check.count("maxPods", k.max_pods),
@@ -252,7 +252,7 @@ fn pod_logs_dir(k: &KubeletConfiguration, check: &mut Check) -> PathBuf {
     trimmed.into()
 }
 
-fn container_log(k: &KubeletConfiguration, check: &mut Check) -> ContainerLog {
+fn container_log(k: &KubeletConfiguration, flags: &Flags, check: &mut Check) -> ContainerLog {
     let max_size = check.quantity("containerLogMaxSize", &k.container_log_max_size).value();
     if max_size == 0 && Quantity::parse(&k.container_log_max_size) == Some(Quantity::default()) {
         check.fault("containerLogMaxSize", "must be more than 0");
@@ -268,7 +268,21 @@ fn container_log(k: &KubeletConfiguration, check: &mut Check) -> ContainerLog {
         max_files: u32::try_from(max_files).unwrap_or_default(),
         max_workers: usize::try_from(max_workers).unwrap_or_default(),
         monitor_interval: interval.std().unwrap_or_default(),
+        max_total_size: max_total_size(flags, check),
     }
+}
+
+fn max_total_size(flags: &Flags, check: &mut Check) -> Option<u64> {
+    const FLAG: &str = "container-log-max-total-size";
+    let text = &flags.own.container_log_max_total_size;
+    if text.is_empty() {
+        return None;
+    }
+    let bytes = Quantity::parse(text).and_then(|q| u64::try_from(q.value()).ok()).filter(|bytes| *bytes > 0);
+    if bytes.is_none() {
+        check.flag_fault(FLAG, format!("must be a quantity of bytes like 100Mi, not {text:?}"));
+    }
+    bytes
 }
 
 fn crash_loop_max_backoff(k: &KubeletConfiguration, check: &mut Check) -> Duration {

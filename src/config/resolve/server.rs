@@ -8,7 +8,7 @@ use super::optional_path;
 use crate::config::check::Check;
 use crate::config::duration::GoDuration;
 use crate::config::flags::Flags;
-use crate::config::kubelet::KubeletConfiguration;
+use crate::config::kubelet::{API_VERSION, KIND, KubeletConfiguration};
 use crate::config::{Authorization, Certificate, Server, Shutdown, Tls, TlsVersion};
 
 pub(super) fn server(k: &KubeletConfiguration, flags: &Flags, root_dir: &Path, check: &mut Check) -> Server {
@@ -31,12 +31,30 @@ pub(super) fn server(k: &KubeletConfiguration, flags: &Flags, root_dir: &Path, c
         healthz: (healthz_port != 0).then(|| SocketAddr::new(healthz_address, healthz_port)),
         tls: tls(k, flags, root_dir, check),
         anonymous: k.authentication.anonymous.enabled,
+        token_auth_file: optional_path(&flags.own.token_auth_file),
         client_ca_file: check.path("authentication.x509.clientCAFile", &k.authentication.x509.client_ca_file),
         token_webhook: webhook.enabled.then_some(ttl),
         authorization: authorization(k, check),
         debugging_handlers: k.enable_debugging_handlers,
         system_log_handler: k.enable_system_log_handler,
+        streaming_idle: Some(check.period("streamingConnectionIdleTimeout", k.streaming_connection_idle_timeout))
+            .filter(|idle| !idle.is_zero()),
+        configuration: shown(k),
     }
+}
+
+/// Header values may be passwords.
+fn shown(k: &KubeletConfiguration) -> serde_json::Value {
+    let mut value = serde_json::to_value(k).unwrap_or_default();
+    let headers = value.get_mut("staticPodURLHeader").and_then(serde_json::Value::as_object_mut);
+    for header in headers.into_iter().flat_map(serde_json::Map::values_mut) {
+        *header = serde_json::json!(["<masked>"]);
+    }
+    if let Some(object) = value.as_object_mut() {
+        object.insert("kind".to_owned(), KIND.into());
+        object.insert("apiVersion".to_owned(), API_VERSION.into());
+    }
+    value
 }
 
 fn tls(k: &KubeletConfiguration, flags: &Flags, root_dir: &Path, check: &mut Check) -> Tls {

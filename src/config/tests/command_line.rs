@@ -87,8 +87,6 @@ fn warnings_of_flags() {
         "--anonymous-auth=true",
     ];
     let expected = [
-        "authentication is known but not served yet; it is ignored",
-        "port is known but not served yet; it is ignored",
         "--kubeconfig is known but not served yet; it is ignored",
         "--pod-infra-container-image is ignored: it is deprecated, and the runtime's configuration names the sandbox image",
     ];

@@ -63,7 +63,13 @@ fn defaults() {
         archive_dir: "/etc/cleat/images".into(),
     };
     assert_eq!(c.image, image);
-    let log = ContainerLog { max_size: 10 << 20, max_files: 5, max_workers: 1, monitor_interval: secs(10) };
+    let log = ContainerLog {
+        max_size: 10 << 20,
+        max_files: 5,
+        max_workers: 1,
+        monitor_interval: secs(10),
+        max_total_size: None,
+    };
     assert_eq!(c.container_log, log);
     assert_eq!((c.max_pods, c.pod_pids_limit, c.crash_loop_max_backoff), (110, None, secs(300)));
     assert_eq!(c.dns.resolv_conf, Some("/etc/resolv.conf".into()));

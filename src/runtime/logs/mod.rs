@@ -1,6 +1,12 @@
 //! Rotation of container logs (pkg/kubelet/logs/container_log_manager.go): a log that has grown too
 //! long is put aside under the time of day, compressed when the next one is, and removed when there
-//! are too many.
+//! are too many. The whole node has a limit too (`--container-log-max-total-size`), which the
+//! kubelet lacks.
+
+pub mod read;
+pub mod record;
+mod tail;
+mod total;
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Write};
@@ -27,6 +33,10 @@ pub struct Rotation {
     pub max_size: u64,
     /// Files a container has, the one being written included.
     pub max_files: usize,
+    /// Bytes that the logs of all pods may have; `None` is no limit.
+    pub max_total: Option<u64>,
+    /// Where the logs of all pods are.
+    pub directory: PathBuf,
 }
 
 impl Rotation {
@@ -36,17 +46,21 @@ impl Rotation {
         loop {
             select! {
                 recv(stop) -> _ => return,
-                recv(ticks) -> _ => self.look(),
+                recv(ticks) -> _ => {
+                    self.look();
+                    self.limit();
+                }
             }
         }
     }
 
     fn look(&self) {
+        let max_size = self.max_total.map_or(self.max_size, |total| share(self.max_size, total, self.count()));
         for uid in self.cache.uids() {
             let Some((observed, _)) = self.cache.get(&uid) else { return };
             for c in observed.containers.iter().filter(|c| c.is_running() && !c.status.log_path.is_empty()) {
                 let path = Path::new(&c.status.log_path);
-                if fs::metadata(path).is_ok_and(|meta| meta.len() < self.max_size) {
+                if fs::metadata(path).is_ok_and(|meta| meta.len() < max_size) {
                     continue;
                 }
                 if let Err(e) = self.rotate(&c.status.container.id, path) {
@@ -55,6 +69,12 @@ impl Rotation {
                 }
             }
         }
+    }
+
+    /// Logs that are being written.
+    fn count(&self) -> u64 {
+        let pods = self.cache.uids().into_iter().filter_map(|uid| self.cache.get(&uid));
+        pods.map(|(observed, _)| observed.containers.iter().filter(|c| c.is_running()).count() as u64).sum()
     }
 
     fn rotate(&self, id: &ContainerId, log: &Path) -> io::Result<()> {
@@ -69,7 +89,7 @@ impl Rotation {
         for path in plan.compress {
             compress(&path)?;
         }
-        let aside = with_suffix(log, &format!(".{}", Timestamp::now().strftime("%Y%m%d-%H%M%S")));
+        let aside = with_suffix(log, &format!(".{}", stamp(Timestamp::now(), &rotated(log)?)));
         fs::rename(log, &aside)?;
         self.reopen(id).inspect_err(|_| {
             // The runtime still writes to the file that was put aside.
@@ -79,9 +99,41 @@ impl Rotation {
         })
     }
 
+    /// Makes room when all logs together are too large: what was put aside goes, the oldest of all
+    /// first. What is being written stays, so that of each container the last lines are there.
+    fn limit(&self) {
+        let Some(max_total) = self.max_total else { return };
+        match total::limit(&self.directory, max_total) {
+            Ok(total::Limited { removed: 0, .. }) => {}
+            Ok(total::Limited { removed, .. }) => {
+                log::info!("removed {removed} old log files, to keep all logs below {max_total} bytes");
+            }
+            Err(e) => log::warn!("limiting the logs in {}: {e}", self.directory.display()),
+        }
+    }
+
     fn reopen(&self, id: &ContainerId) -> io::Result<()> {
         self.cri.reopen_container_log(id).map_err(io::Error::other)
     }
+}
+
+/// The size from which on a log is rotated when all logs together may have `total` bytes: those that
+/// are being written take no more than half of it, so that there is something that can be removed.
+fn share(max_size: u64, total: u64, logs: u64) -> u64 {
+    max_size.min(total / 2 / logs.max(1)).max(1)
+}
+
+/// The name of a log that is put aside now: the time of day, and after those that were put aside
+/// before even when the clock was turned back, since the order of the names is that of the lines.
+fn stamp(now: Timestamp, before: &[PathBuf]) -> String {
+    const FORMAT: &str = "%Y%m%d-%H%M%S";
+    let time = |path: &PathBuf| {
+        let name = path.file_name()?.to_str()?.trim_end_matches(UNFINISHED).trim_end_matches(COMPRESSED);
+        let time = jiff::civil::DateTime::strptime(FORMAT, name.rsplit('.').next()?).ok()?;
+        time.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
+    };
+    let after = before.iter().filter_map(time).max().map(|last| last + jiff::SignedDuration::from_secs(1));
+    after.map_or(now, |after| after.max(now)).strftime(FORMAT).to_string()
 }
 
 /// What is to be done with the files of a log before it is rotated.
@@ -157,6 +209,30 @@ mod tests {
         for (files, max, remove, compress) in table {
             let want = Plan { remove: paths(remove), compress: paths(compress) };
             assert_eq!(plan(paths(files), max), want, "{files:?} of {max}");
+        }
+    }
+
+    #[test]
+    fn a_log_s_share_of_the_node_s_limit() {
+        for (max_size, total, logs, want) in [(10, 100, 0, 10), (10, 100, 5, 10), (10, 100, 10, 5), (10, 1, 10, 1)] {
+            assert_eq!(share(max_size, total, logs), want, "{total} for {logs}");
+        }
+    }
+
+    #[test]
+    fn names_are_in_order_whatever_the_clock_does() {
+        let now: Timestamp = "2024-05-06T07:08:09Z".parse().expect("a time");
+        let table: [(&[&str], &str); 6] = [
+            (&[], "20240506-070809"),
+            (&["0.log.20240506-070808.gz"], "20240506-070809"),
+            (&["0.log.20240506-070809"], "20240506-070810"),
+            (&["0.log.20240506-070809.gz", "0.log.20240506-070810"], "20240506-070811"),
+            (&["0.log.20300101-000000"], "20300101-000001"),
+            (&["0.log.other", "0.log.20200101-000000.tmp"], "20240506-070809"),
+        ];
+        for (before, want) in table {
+            let before: Vec<_> = before.iter().map(PathBuf::from).collect();
+            assert_eq!(stamp(now, &before), want, "{before:?}");
         }
     }
 

@@ -1,0 +1,104 @@
+//! Who asks, and what they may: the kubelet's rules (pkg/kubelet/server/auth.go,
+//! cmd/kubelet/app/auth.go).
+//!
+//! Knows nothing of what is asked for but method and path.
+
+mod attributes;
+#[cfg(test)]
+mod tests;
+mod token;
+
+use crate::server::http::{Head, Peer};
+pub use attributes::Attributes;
+pub use token::{Error as TokenError, Tokens};
+
+const AUTHENTICATED: &str = "system:authenticated";
+const UNAUTHENTICATED: &str = "system:unauthenticated";
+const ANONYMOUS: &str = "system:anonymous";
+/// May do everything: an API server doesn't even ask its own authorisers about its members.
+const MASTERS: &str = "system:masters";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    pub name: String,
+    pub groups: Vec<String>,
+}
+
+impl User {
+    fn authenticated(name: String, mut groups: Vec<String>) -> User {
+        groups.push(AUTHENTICATED.to_owned());
+        User { name, groups }
+    }
+
+    fn anonymous() -> User {
+        User { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()] }
+    }
+
+    fn is_in(&self, group: &str) -> bool {
+        self.groups.iter().any(|g| g == group)
+    }
+}
+
+/// Finds out who asks.
+#[derive(Debug, Default)]
+pub struct Authenticator {
+    pub tokens: Tokens,
+    /// Whether a request without credentials is somebody's.
+    pub anonymous: bool,
+}
+
+impl Authenticator {
+    /// The user: of the client's certificate, else of its token, else nobody in particular where that
+    /// is allowed. `None` when it is nobody; credentials that are wrong are never overlooked.
+    pub fn authenticate(&self, head: &Head, peer: &Peer) -> Option<User> {
+        if let Some(certificate) = &peer.certificate {
+            return certificate_user(certificate);
+        }
+        match head.headers().any(|(name, _)| name == "authorization") {
+            true => self.tokens.user(bearer(head.header("authorization")?)?),
+            false => self.anonymous.then(User::anonymous),
+        }
+    }
+}
+
+/// The certificate's common name is the user, its organisations the groups.
+fn certificate_user(certificate: &[u8]) -> Option<User> {
+    #[cfg(feature = "tls")]
+    if let Some(subject) = crate::server::tls::subject(certificate).filter(|s| !s.common_name.is_empty()) {
+        return Some(User::authenticated(subject.common_name, subject.organizations));
+    }
+    let _ = certificate;
+    None
+}
+
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, token) = value.split_once(' ')?;
+    Some(token.trim()).filter(|token| scheme.eq_ignore_ascii_case("bearer") && !token.is_empty())
+}
+
+/// Decides what they may (`authorization.mode`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Authorizer {
+    AlwaysAllow,
+    /// Webhook, on a node without an API server that could be asked. What such a one always answers
+    /// is known: members of `system:masters` may do everything.
+    WebhookWithoutServer,
+}
+
+impl Authorizer {
+    /// # Errors
+    /// Why it may not be.
+    pub fn authorize(self, user: &User, attributes: &Attributes) -> Result<(), String> {
+        match self {
+            Authorizer::AlwaysAllow => Ok(()),
+            Authorizer::WebhookWithoutServer if user.is_in(MASTERS) => Ok(()),
+            Authorizer::WebhookWithoutServer => Err(format!(
+                "Forbidden (user={}, verb={}, resource=nodes, subresource(s)=[{}]): authorization.mode is Webhook and \
+                 there is no API server to ask, so only members of system:masters may\n",
+                user.name,
+                attributes.verb,
+                attributes.subresources.join(" ")
+            )),
+        }
+    }
+}
