@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crossbeam::channel::{Sender, bounded};
-use signal_hook::consts::SIGHUP;
+use signal_hook::consts::{SIGHUP, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::admission;
@@ -89,11 +89,13 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let _lock = own(&config.root_dir, &paths)?;
 
     let (stop, stopped) = bounded(1);
-    ctrlc::set_handler(move || {
+    let stop = move || {
         log::info!("stopping; pods go on");
         // A second signal finds the first one still there.
         let _ = stop.try_send(());
-    })?;
+    };
+    ctrlc::set_handler(stop.clone())?;
+    let signals = Signals::new([SIGHUP, SIGTERM]).map_err(Error::start("the handling of signals"))?;
 
     let client =
         Arc::new(Client::new(&config.runtime_endpoint, &config.image_endpoint, config.runtime_request_timeout));
@@ -161,7 +163,8 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let (update, updates) = bounded(CHANNEL);
     let (object, changed_objects) = bounded(CHANNEL);
     // The senders live as long as the loop, which may have no source.
-    let sources = Sources { config, records: &records, objects, update: &update, object: &object }.start()?;
+    let (sources, wakers) = Sources { config, records: &records, objects, update: &update, object: &object }.start()?;
+    spawn("signals", move || heed(signals, &wakers, stop))?;
 
     server::start(config, &runtime, client, &store, &heartbeat)?;
 
@@ -179,6 +182,16 @@ pub fn run(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
+/// HUP has the sources read everything, TERM stops.
+fn heed(mut signals: Signals, wakers: &[Waker], stop: impl Fn()) {
+    for signal in signals.forever() {
+        match signal {
+            SIGHUP => wakers.iter().for_each(Waker::read_now),
+            _ => stop(),
+        }
+    }
+}
+
 /// What the sources of pods are made from.
 struct Sources<'a> {
     config: &'a Config,
@@ -190,8 +203,8 @@ struct Sources<'a> {
 }
 
 impl Sources<'_> {
-    /// Starts those that are configured, which read all when a HUP comes.
-    fn start(&self) -> Result<HashSet<Source>, Error> {
+    /// Starts those that are configured, and returns which they are, and what wakes them.
+    fn start(&self) -> Result<(HashSet<Source>, Arc<[Waker]>), Error> {
         let Config { static_pod_path: path, static_pod_url: url, .. } = self.config;
         let pair = || wake::pair().map_err(Error::start("the sources of pods"));
         let ((file_waker, file_wake), (url_waker, url_wake)) = (pair()?, pair()?);
@@ -206,13 +219,7 @@ impl Sources<'_> {
         if let Some(url) = url {
             self.url(url, &names, url_wake).map_err(Error::start("the HTTP source"))?;
         }
-        let mut hups = Signals::new([SIGHUP]).map_err(Error::start("the handling of signals"))?;
-        spawn("signals", move || {
-            for _ in hups.forever() {
-                wakers.iter().for_each(Waker::read_now);
-            }
-        })?;
-        Ok(configured)
+        Ok((configured, wakers))
     }
 
     fn files(&self, path: &Path, names: &Arc<Names>, wake: UnixStream) -> std::io::Result<()> {

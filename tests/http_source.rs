@@ -132,7 +132,7 @@ fn what_is_no_answer_takes_no_pod_away_and_is_told_once() {
     web.open();
     node.agent.process().signal(Signal::HUP);
     has(&node, &["a", "b", "c"]);
-    node.told(&format!("{URL}:18: spec.containers[0].image: Required value"));
+    node.told(&format!("{URL}:17: spec.containers[0].image: Required value"));
     web.asked(2);
     assert_eq!(lines(&node, "image: Required value"), 1);
     assert_eq!([node.runs("a"), node.runs("b")].map(|p| container_id(&p)), before);

@@ -109,3 +109,75 @@ fn who_is_slow_or_not_there() {
     let nowhere = ask(&settings("http://a b/"), &Validators::default(), time);
     assert!(nowhere.is_err(), "{nowhere:?}");
 }
+
+/// The server's certificate is signed by an authority that the configuration names, or not.
+#[cfg(feature = "tls")]
+#[test]
+fn only_who_is_trusted_is_heard() {
+    use rustls::pki_types::PrivateKeyDer;
+    use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+    let authority = |name: &str| {
+        let mut params = rcgen::CertificateParams::new(vec![]).expect("has no names");
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let pem = params.self_signed(&key).expect("is signed").pem();
+        (pem, rcgen::Issuer::new(params, key))
+    };
+    let (trusted, issuer) = authority("ours");
+    let (stranger, _) = authority("another's");
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let names = vec!["localhost".to_owned()];
+    let certificate = rcgen::CertificateParams::new(names).and_then(|p| p.signed_by(&key, &issuer)).expect("is signed");
+    let private = PrivateKeyDer::try_from(key.serialize_der()).expect("is a key");
+    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("has versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], private)
+        .expect("they fit");
+    let config = Arc::new(config);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
+    let port = listener.local_addr().expect("has an address").port();
+    let redirect = format!("HTTP/1.1 302 Found\r\nLocation: http://localhost:{port}/\r\nContent-Length: 0\r\n\r\n");
+    let answers =
+        [b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody".to_vec(), redirect.into_bytes(), Vec::new(), Vec::new()];
+    let thread = std::thread::spawn(move || {
+        for answer in answers {
+            let (socket, _) = listener.accept().expect("accepts");
+            let connection = ServerConnection::new(config.clone()).expect("a connection");
+            let mut stream = StreamOwned::new(connection, socket);
+            let mut head = [0; 4096];
+            // Who doesn't trust us ends it here.
+            if stream.read(&mut head).is_ok() {
+                let _ = stream.write_all(&answer).and_then(|()| stream.flush());
+                stream.conn.send_close_notify();
+                let _ = stream.flush();
+            }
+        }
+    });
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("writes");
+        path
+    };
+    let ask_with = |host: &str, ca_file: PathBuf| {
+        let settings = Settings { ca_file: Some(ca_file), ..settings(&format!("https://{host}:{port}/pods")) };
+        ask(&settings, &Validators::default(), TIMEOUT)
+    };
+    let ours = file("ours.pem", &trusted);
+    assert_eq!(ask_with("localhost", ours.clone()).map(|a| a.body), Ok(b"body".to_vec()));
+    let why = ask_with("localhost", ours.clone()).expect_err("it leads to where nobody has a certificate");
+    assert!(why.contains("https"), "{why}");
+    let why = ask_with("localhost", file("stranger.pem", &stranger)).expect_err("is not trusted");
+    assert!(why.contains("certificate"), "{why}");
+    let why = ask_with("127.0.0.1", ours).expect_err("the certificate is for another name");
+    assert!(why.contains("certificate"), "{why}");
+    thread.join().expect("it ends");
+    let why = ask_with("localhost", file("none.pem", "")).expect_err("nobody is trusted");
+    assert!(why.ends_with("none.pem: there is none in it"), "{why}");
+    let missing = ask_with("localhost", dir.path().join("missing")).expect_err("nobody is trusted");
+    assert!(missing.contains("/missing: "), "{missing}");
+}
