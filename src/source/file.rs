@@ -250,3 +250,25 @@ pub fn spawn(source: FileSource, wake: UnixStream) -> io::Result<()> {
     let thread = std::thread::Builder::new().name("source-file".to_owned());
     thread.spawn(move || source.run(wake)).map(drop)
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+
+    use super::*;
+
+    /// On 32-bit ARM a system call of the old kind would refuse the file, or see another year.
+    #[test]
+    fn a_file_of_the_year_2100_is_seen_as_such() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("web.yaml");
+        fs::write(&path, "kind: Pod").expect("writes");
+        let time = || Timespec { tv_sec: 4_102_444_800, tv_nsec: 5 };
+        let times = Timestamps { last_access: time(), last_modification: time() };
+        utimensat(CWD, &path, &times, AtFlags::empty()).expect("sets the times");
+        let (stamp, text) = read(&path).expect("reads");
+        assert_eq!((stamp.mtime, text.as_str()), (4_102_444_800_000_000_005, "kind: Pod"));
+        let (_, entries) = list(dir.path(), None).expect("lists");
+        assert_eq!(entries, [Entry { name: "web.yaml".to_owned(), stamp: Some(stamp) }]);
+    }
+}
