@@ -107,6 +107,7 @@ pub struct OwnFlags {
     pub image_credential_provider_config: String,
     pub image_credential_provider_bin_dir: String,
     pub token_auth_file: String,
+    pub manifest_url_ca_file: String,
     pub container_log_max_total_size: String,
     pub workers: Option<i64>,
     pub max_dead: Option<i64>,
