@@ -33,7 +33,7 @@ use crate::runtime::{self, Done, HostFiles, Node, Op, Paths, Runtime, UserNamesp
 use crate::server;
 use crate::source::file::{self, FileSource};
 use crate::source::mux::Channel;
-use crate::status::Store;
+use crate::status::{Store, events};
 use crate::sync_loop::{self, Admission, Handler, Heartbeat, ImageCare, Inputs, Shown, SurveyWork, Tiers};
 use crate::worker::{Pool, Workers};
 
@@ -176,6 +176,9 @@ pub fn run(config: &Config) -> Result<(), Error> {
         }
     })?;
 
+    let event_log = Arc::new(events::Log::open(config.root_dir.join("events.json")));
+    let pods = store.clone();
+    event_log.start(Box::new(move |name| pods.uid(name)), Box::new(|| ())).map_err(Error::start("the events"))?;
     server::start(config, &runtime, client, &store, &heartbeat)?;
 
     let (survey, surveys) = bounded(1);
@@ -189,6 +192,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
         Inputs { updates, objects: changed_objects, pleg: events, probes, lanes, reports, surveys, stop: stopped };
     log::info!("cleat {} runs as node {}", env!("CARGO_PKG_VERSION"), config.node_name);
     sync_loop::run(&mut handler, &inputs, &heartbeat);
+    event_log.write();
     Ok(())
 }
 

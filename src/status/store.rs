@@ -60,6 +60,13 @@ impl Store {
         self.0.write().remove(&(pod.name.clone(), pod.uid.clone()));
     }
 
+    /// The UID of the pod of this name; of the newest one, if there are several.
+    pub fn uid(&self, name: &PodName) -> Option<PodUid> {
+        let pods = self.0.read();
+        let named = pods.range((name.clone(), PodUid::new(""))..).take_while(|((other, _), _)| other == name);
+        named.max_by_key(|(_, stored)| stored.seen).map(|((_, uid), _)| uid.clone())
+    }
+
     /// All pods, by name.
     pub fn list(&self) -> Vec<StoredPod> {
         self.0.read().values().cloned().collect()
