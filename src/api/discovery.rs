@@ -63,7 +63,8 @@ pub fn resources() -> Value {
 /// A document without a schema: kubectl then leaves checking to the server. As protobuf, which old
 /// ones ask for, that is nothing but the version, field 1.
 pub fn openapi_v2(accept: &str) -> Response {
-    const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    // The name of old versions, with an @ in it, is none that they understand themselves.
+    const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
     match accept.contains("protobuf") {
         true => Response::new(200, PROTOBUF, b"\x0a\x032.0".to_vec()),
         false => Response::json(&json!({

@@ -55,7 +55,14 @@ impl Selector {
             if !known {
                 return Err(format!("field label not supported: {name}"));
             }
-            let value = if name == "metadata.name" { alias(value) } else { value.to_owned() };
+            let value = if matches!(
+                (resource, name),
+                (Resource::Pods, "metadata.name") | (Resource::Events, "involvedObject.name")
+            ) {
+                alias(value)
+            } else {
+                value.to_owned()
+            };
             let values = BTreeSet::from([value]);
             let test = if negative { Test::NotIn(values) } else { Test::In(values) };
             all.push(Requirement { of: Of::Field(name.to_owned()), test });

@@ -143,22 +143,26 @@ impl Service {
         let alias = |name: &str| self.real_name(resource, namespace.as_deref(), name);
         let selector = Selector::parse(resource, text("labelSelector"), text("fieldSelector"), alias)
             .map_err(|why| answer::failed(400, &why))?;
-        Ok(View { resource, namespace, selector, secrets, table: wants_table(head) })
+        let named = text("fieldSelector").split(',').find_map(|part| part.trim().strip_prefix("metadata.name="));
+        let named = named.filter(|_| resource == Resource::Pods).map(|name| name.trim_start_matches('=').to_owned());
+        let called = named.filter(|name| self.real_name(resource, namespace.as_deref(), name) != *name);
+        Ok(View { resource, namespace, selector, secrets, called, table: wants_table(head) })
     }
 
     /// What a pod is called that somebody calls by the name in its manifest.
     fn real_name(&self, resource: Resource, namespace: Option<&str>, name: &str) -> String {
-        let (Resource::Pods, Some(manifests)) = (resource, &self.manifests) else { return name.to_owned() };
-        let full = format!("{name}-{}", manifests.node_name.to_lowercase());
-        let (_, all) = self.store.list(resource);
-        let has = |wanted: &str| {
-            all.iter().any(|(key, _)| *key.name == *wanted && namespace.is_none_or(|n| *key.namespace == *n))
+        let Some(manifests) = self.manifests.as_ref().filter(|_| matches!(resource, Resource::Pods | Resource::Events))
+        else {
+            return name.to_owned();
         };
-        // One that isn't there yet, or no more, is that of the manifest too.
-        if has(name) || name == manifests.node_name || manifests.manifest_name(name) != name {
-            name.to_owned()
-        } else {
-            full
+        let (_, pods) = self.store.list(Resource::Pods);
+        let has = |wanted: &str| {
+            pods.iter().any(|(key, _)| *key.name == *wanted && namespace.is_none_or(|n| *key.namespace == *n))
+        };
+        // One that isn't there yet, or no more, has the node's name too.
+        match has(name) || manifests.manifest_name(name) != name {
+            true => name.to_owned(),
+            false => format!("{name}-{}", manifests.node_name.to_lowercase()),
         }
     }
 

@@ -15,6 +15,7 @@ use super::resource::Resource;
 use super::selector::Selector;
 use super::store::{Change, Gone, Store};
 use super::table::{self, Include};
+use super::write;
 use crate::server::http::Out;
 
 /// How often it is looked whether the client is still there.
@@ -29,6 +30,8 @@ pub struct View {
     pub namespace: Option<String>,
     pub selector: Selector,
     pub secrets: Secrets,
+    /// The name that the one pod was asked for by, when it is not its own.
+    pub called: Option<String>,
     /// As a table.
     pub table: Option<Include>,
 }
@@ -36,8 +39,14 @@ pub struct View {
 impl View {
     /// The object, if it is one of those that are asked for.
     pub fn show(&self, object: &Object, version: u64) -> Option<Value> {
-        let value = object.json(version, self.secrets);
-        self.selector.matches(&value).then_some(value)
+        let mut value = object.json(version, self.secrets);
+        if !self.selector.matches(&value) {
+            return None;
+        }
+        if let Some(called) = &self.called {
+            write::call(&mut value, called);
+        }
+        Some(value)
     }
 
     pub fn has(&self, namespace: &str) -> bool {
@@ -160,7 +169,14 @@ mod tests {
 
     fn view(selector: &str) -> View {
         let selector = Selector::parse(Resource::Nodes, selector, "", str::to_owned).expect("a selector");
-        View { resource: Resource::Nodes, namespace: None, selector, secrets: Secrets::Hidden, table: None }
+        View {
+            resource: Resource::Nodes,
+            namespace: None,
+            selector,
+            secrets: Secrets::Hidden,
+            called: None,
+            table: None,
+        }
     }
 
     fn node(app: &str) -> Object {

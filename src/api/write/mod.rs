@@ -2,6 +2,7 @@
 
 mod files;
 mod patch;
+mod wire;
 
 use std::time::{Duration, Instant};
 
@@ -177,7 +178,18 @@ pub fn find(store: &Store, name: &Name, manifests: Option<&Manifests>) -> Option
     let named = all.iter().filter(|(key, _)| *key.namespace == *name.namespace && wanted(&key.name));
     // One that ends may have the name too; it came first.
     let newest = named.max_by_key(|(key, entry)| (*key.name == *name.name, seen_at(&entry.object), entry.version));
-    newest.map(|(_, entry)| (entry.version, entry.object.json(entry.version, Secrets::Shown)))
+    newest.map(|(_, entry)| {
+        let mut value = entry.object.json(entry.version, Secrets::Shown);
+        call(&mut value, &name.name);
+        (entry.version, value)
+    })
+}
+
+/// Gives an object the name that it was asked for by: kubectl looks for it under that name.
+pub fn call(value: &mut Value, name: &str) {
+    if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert("name".to_owned(), name.into());
+    }
 }
 
 fn seen_at(object: &super::object::Object) -> Option<jiff::Timestamp> {
@@ -213,7 +225,7 @@ fn body(request: &mut Request<'_>) -> Result<Value> {
     let bytes = request.body.read(MAX_BODY)?;
     let wrong = |why: &str| answer::failed(400, &format!("the body can't be read as an object: {why}"));
     if content_type.contains("protobuf") {
-        return Err(answer::failed(415, "bodies have to be JSON or YAML"));
+        return wire::decode(&bytes).map_err(|why| answer::failed(415, &format!("the body: {why}")));
     }
     match content_type.contains("yaml") {
         true => one(std::str::from_utf8(&bytes).map_err(|e| wrong(&e.to_string()))?).map_err(|why| wrong(&why)),
