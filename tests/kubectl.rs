@@ -9,6 +9,7 @@ use std::net::Shutdown;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+use support::http::Client;
 use support::node::{Node, SOON, pod};
 use support::{BUSYBOX, NODE, eventually};
 
@@ -270,4 +271,92 @@ fn config_maps_and_secrets() {
     kubectl.run(&["delete", "cm/applied", "cm/settings", "secret/password", "--timeout=60s"]);
     let left = kubectl.run(&["get", "cm,secrets", "-o", "name"]);
     assert_eq!(left, "");
+}
+
+/// Our own commands, over the socket.
+#[test]
+fn commands() {
+    let node = Node::start();
+    let socket = node.agent.root().join("api.sock");
+    let command = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cleat"));
+        command.args(args).arg("--socket").arg(&socket).output().expect("runs")
+    };
+    let run = |args: &[&str]| {
+        let out = command(args);
+        assert!(out.status.success(), "{args:?}: {out:?}");
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    };
+    assert!(run(&["status"]).contains("No pods.\nNothing is wrong.\n"));
+    let file = node.containerd.cell().dir().join("web.yaml");
+    fs::write(&file, pod("web", "echo hello; sleep 1000")).expect("writes");
+    let file = file.to_str().expect("is text");
+    assert_eq!(run(&["apply", "-f", file]), "pod/web created\n");
+    node.runs("web");
+    assert_eq!(run(&["apply", "-f", file]), "pod/web configured\n");
+    node.write("bad", &pod("bad", "exit 3"));
+    eventually("what is wrong", SOON, || {
+        let text = run(&["status"]);
+        let told = text.contains(&format!("default/bad-{NODE}: container main waits: CrashLoopBackOff"));
+        if told { Ok(()) } else { Err(text) }
+    });
+    let pods = run(&["get", "pods", "-A", "-o", "wide"]);
+    assert!(pods.starts_with("NAME ") && pods.contains(&format!("web-{NODE}")) && pods.contains("NODE"), "{pods}");
+    assert!(run(&["get", "pod", "web", "-o", "yaml"]).contains("phase: Running\n"));
+    let json: Value = serde_json::from_str(&run(&["get", "pod/web", "-o", "json"])).expect("is JSON");
+    assert_eq!(json["metadata"]["name"], "web");
+    assert_eq!(run(&["logs", "web"]), "hello\n");
+    let described = run(&["describe", "pod", "web"]);
+    assert!(described.contains("running for ") && described.contains("Pulled"), "{described}");
+    assert!(run(&["events"]).contains("BackOff"));
+    assert_eq!(run(&["delete", "pod", "web"]), "pod/web deleted\n");
+    node.agent.wait_gone("web", SOON);
+    let missing = command(&["logs", "none"]);
+    let told = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert!(missing.status.code() == Some(1) && told == "cleat: pods \"none\" not found\n", "{told}");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&socket).expect("is there").permissions());
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn who_may() {
+    let containerd = support::Containerd::start();
+    let mut agent = support::Agent::on_containerd(&containerd);
+    let tokens = containerd.cell().dir().join("tokens.csv");
+    fs::write(&tokens, "look,eye,1,\"cleat:viewers\"\nnone,joe,2\nmaster,admin,3,\"system:masters\"\n")
+        .expect("writes");
+    agent.flags(&["--token-auth-file", tokens.to_str().expect("is text")]);
+    agent.start();
+    let node = Node { agent, containerd };
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: default}\nstringData: {k: hunter2}\n";
+    node.write("secret", secret);
+    let nobody = Client::tls(node.containerd.cell(), 10270, &node.agent.root().join("pki/kubelet.crt"), None);
+    let with = |token: &str| nobody.clone().with_token(token);
+    let path = "/api/v1/namespaces/default/secrets/s";
+    eventually("the secret", SOON, || match with("master").get(path) {
+        answer if answer.status == 200 => Ok(()),
+        answer => Err(answer.body),
+    });
+    assert_eq!(with("master").get(path).json()["data"]["k"], "aHVudGVyMg==");
+    for path in [path, "/api/v1/secrets", "/api/v1/secrets?watch=true&timeoutSeconds=1"] {
+        let seen = with("look").get(path);
+        assert!(seen.status == 200 && seen.body.contains("Opaque"), "{seen:?}");
+        assert!(!seen.body.contains("aHVudGVyMg"), "{path}: {}", seen.body);
+        assert_eq!(
+            (nobody.get(path).status, with("wrong").get(path).status, with("none").get(path).status),
+            (401, 401, 403)
+        );
+    }
+    for (method, path) in [
+        ("DELETE", path),
+        ("POST", "/api/v1/namespaces/default/pods"),
+        ("POST", "/api/v1/namespaces/default/pods/x/exec?command=id"),
+    ] {
+        assert_eq!(with("look").send(method, path).expect("answers").status, 403, "{method} {path}");
+    }
+    let gone = with("look").get("/api/v1/pods?watch=true&resourceVersion=1");
+    assert!(gone.body.contains("\"code\":410"), "{}", gone.body);
+    for path in ["/api/v1/namespaces/%2e%2e/pods", "/api/v1/namespaces/a%2fb/pods"] {
+        assert_eq!(with("master").get(path).status, 400, "{path}");
+    }
 }

@@ -58,6 +58,17 @@ pub fn exists(name: &Name) -> Response {
     with(409, &status)
 }
 
+/// An object that can't be: the fields, and what is wrong with them.
+pub fn invalid(name: &Name, problems: &[(String, String)]) -> Response {
+    let all: Vec<String> = problems.iter().map(|(field, message)| format!("{field}: {message}")).collect();
+    let kind = name.resource.kind();
+    let mut status = failure(422, "Invalid", &format!("{kind} {:?} is invalid: {}", name.name, all.join("; ")));
+    let cause = |(field, message): &(String, String)| json!({"reason": "FieldValueInvalid", "field": field, "message": message});
+    let causes: Vec<Value> = problems.iter().map(cause).collect();
+    status["details"] = json!({"name": name.name, "kind": kind, "causes": causes});
+    with(422, &status)
+}
+
 /// What the kubelet API refuses in plain text, as the API refuses it.
 pub fn of_kubelet(reply: Reply) -> Reply {
     match reply {

@@ -89,13 +89,16 @@ impl Manifests {
         Ok(None)
     }
 
-    /// What is wrong with the object, as the agent would read it.
-    pub fn check(&self, name: &Name, text: &str) -> Result<(), Vec<String>> {
+    /// # Errors
+    /// What is wrong with the object, as the agent would read it: fields, and what of them.
+    pub fn check(&self, name: &Name, text: &str) -> Result<(), Vec<(String, String)>> {
         let read = self.read(text, "the object");
-        let problems: Vec<String> = read.problems.iter().map(|p| format!("{}: {}", p.field, p.message)).collect();
+        let problems: Vec<_> = read.problems.iter().map(|p| (p.field.clone(), p.message.clone())).collect();
         match problems.is_empty() && self.holds(&read, name) {
             true => Ok(()),
-            false if problems.is_empty() => Err(vec!["it is not the object that it is said to be".to_owned()]),
+            false if problems.is_empty() => {
+                Err(vec![("metadata".to_owned(), "it is not the object that it is said to be".to_owned())])
+            }
             false => Err(problems),
         }
     }
@@ -145,9 +148,8 @@ impl Manifests {
 
 /// `None`: no manifest.
 fn read(path: &Path) -> Option<String> {
-    let meta = fs::metadata(path).ok().filter(|meta| meta.is_file() && meta.len() <= MAX_FILE)?;
-    drop(meta);
-    fs::read_to_string(path).ok()
+    let fits = fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= MAX_FILE);
+    fits.then(|| fs::read_to_string(path).ok())?
 }
 
 /// The one object of a text, YAML or JSON.
@@ -209,7 +211,10 @@ mod tests {
         let pod = name(Resource::Pods, "default", "web");
         assert_eq!(manifests.check(&pod, POD), Ok(()));
         let broken = POD.replace("image: i", "imag: i");
-        assert!(manifests.check(&pod, &broken).is_err_and(|all| all.iter().any(|p| p.contains("image"))), "{broken}");
+        assert!(
+            manifests.check(&pod, &broken).is_err_and(|all| all.iter().any(|(field, _)| field.contains("imag"))),
+            "{broken}"
+        );
         assert!(manifests.check(&name(Resource::Pods, "default", "other"), POD).is_err());
     }
 }

@@ -285,9 +285,6 @@ fn prepare(manifests: &Manifests, name: &Name, document: &mut Value) -> Result<(
 fn check(manifests: &Manifests, name: &Name, document: &Value) -> Result<String> {
     // JSON is YAML too, and says what it says.
     let text = serde_json::to_string_pretty(document).map_err(|e| answer::failed(500, &e.to_string()))? + "\n";
-    manifests.check(name, &text).map_err(|problems| {
-        let message = format!("{} {:?} is invalid: {}", name.resource.kind(), name.name, problems.join("; "));
-        answer::failed(422, &message)
-    })?;
+    manifests.check(name, &text).map_err(|problems| answer::invalid(name, &problems))?;
     Ok(text)
 }

@@ -23,7 +23,8 @@ fn shown(recorder: &Recorder) -> Vec<String> {
 
 #[test]
 fn the_same_again_is_counted() {
-    let table: &[(&[(&str, &str, &str, i64)], &[&str])] = &[
+    type Given = &'static [(&'static str, &'static str, &'static str, i64)];
+    let table: &[(Given, &[&str])] = &[
         (&[("a", "Pulled", "x", 0), ("a", "Pulled", "x", 5)], &["a Pulled x x2"]),
         (&[("a", "Pulled", "x", 0), ("b", "Pulled", "x", 1)], &["a Pulled x x1", "b Pulled x x1"]),
         (&[("a", "Pulled", "x", 0), ("a", "Pulled", "y", 1)], &["a Pulled x x1", "a Pulled y x1"]),
