@@ -279,7 +279,7 @@ fn commands() {
     let node = Node::start();
     let socket = node.agent.root().join("api.sock");
     let command = |args: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cleat"));
+        let mut command = node.containerd.cell().command(env!("CARGO_BIN_EXE_cleat"));
         command.args(args).arg("--socket").arg(&socket).output().expect("runs")
     };
     let run = |args: &[&str]| {
