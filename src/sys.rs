@@ -13,33 +13,37 @@ pub fn one_arena() {
     let _ = unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
 }
 
-/// Gives back what is held for work that is over: free pages of the allocator, and the program's own code, of
-/// which the little that an idle agent runs comes back from the page cache at once. On a board whose memory is
+/// Gives back what is held for work that is over: free pages of the allocator, and the program's own code and
+/// constants, of which the little that an idle agent needs comes back from the page cache at once. On a board whose memory is
 /// short the kernel would have to find that out by itself.
 pub fn give_back() {
     #[cfg(target_env = "gnu")]
     // SAFETY: malloc_trim takes an integer and may be called at any time.
     let _ = unsafe { libc::malloc_trim(0) };
     let (Ok(maps), Ok(program)) = (fs::read_to_string("/proc/self/maps"), env::current_exe()) else { return };
-    for (start, length) in code_of(&maps, &program) {
-        // SAFETY: the range is a whole private mapping of a file that is not written to (code has no
-        // relocations), so that what is dropped is read from the file again when it is needed.
+    for (start, length) in unwritten(&maps, &program) {
+        // SAFETY: the range is a whole private mapping of a file that was never written to, so that what is
+        // dropped is read from the file again when it is needed.
         let _ = unsafe { libc::madvise(start as *mut libc::c_void, length, libc::MADV_DONTNEED) };
     }
 }
 
-/// Address and length of the mappings of `program` that are code.
-fn code_of(maps: &str, program: &Path) -> Vec<(usize, usize)> {
-    let code = |line: &str| {
+/// Address and length of the mappings of `program` that nobody has written to: code, which has no relocations,
+/// and the constants before it. What the loader has relocated may be read-only by now, too, but doesn't begin the
+/// file.
+fn unwritten(maps: &str, program: &Path) -> Vec<(usize, usize)> {
+    let mapping = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
         let (range, access) = (fields.next()?, fields.next()?);
         let (start, end) = range.split_once('-')?;
         let start = usize::from_str_radix(start, 16).ok()?;
         let length = usize::from_str_radix(end, 16).ok()?.checked_sub(start)?;
-        let path = fields.nth(3)?;
-        (access == "r-xp" && Path::new(path) == program).then_some((start, length))
+        let offset = fields.next()?;
+        let path = fields.nth(2)?;
+        let clean = access == "r-xp" || (access == "r--p" && usize::from_str_radix(offset, 16) == Ok(0));
+        (clean && Path::new(path) == program).then_some((start, length))
     };
-    maps.lines().filter_map(code).collect()
+    maps.lines().filter_map(mapping).collect()
 }
 
 #[cfg(test)]
@@ -47,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_programs_own_code_is_given_back() {
+    fn only_what_the_program_has_not_written_is_given_back() {
         let maps = "\
 1000-3000 r--p 00000000 fe:00 11 /usr/bin/cleat
 3000-9000 r-xp 00002000 fe:00 11 /usr/bin/cleat
@@ -55,8 +59,9 @@ mod tests {
 a000-b000 rw-p 00000000 00:00 0 [heap]
 b000-c000 r-xp 00000000 fe:00 12 /usr/bin/other
 c000-d000 r-xp 00000000 00:00 0
+d000-e000 r--p 00008000 fe:00 11 /usr/bin/cleat
 ";
-        assert_eq!(code_of(maps, Path::new("/usr/bin/cleat")), [(0x3000, 0x6000)]);
+        assert_eq!(unwritten(maps, Path::new("/usr/bin/cleat")), [(0x1000, 0x2000), (0x3000, 0x6000)]);
     }
 
     #[test]

@@ -343,6 +343,12 @@ pub(super) const FLAGS: &[Flag] = &[
         "keep the kubelet's iptables chains"
     ),
     field!(Text, "manifest-url", "staticPodURL", static_pod_url, "URL to read pods from"),
+    own!(
+        Path,
+        "manifest-url-ca-file",
+        manifest_url_ca_file,
+        "authorities that may have signed its certificate; the system's unless given"
+    ),
     Flag {
         name: "manifest-url-header",
         kind: Kind::Text,

@@ -109,6 +109,7 @@ pub struct OwnFlags {
     pub api_socket: Option<String>,
     pub api_port: Option<i64>,
     pub token_auth_file: String,
+    pub manifest_url_ca_file: String,
     pub container_log_max_total_size: String,
     pub workers: Option<i64>,
     pub max_dead: Option<i64>,

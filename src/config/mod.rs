@@ -147,6 +147,9 @@ pub struct StaticPodUrl {
     pub url: String,
     /// In the order of their names, then as given.
     pub headers: Vec<(String, String)>,
+    /// Who may have signed the server's certificate; `None` means whom the system trusts. The kubelet
+    /// has no such.
+    pub ca_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq)]

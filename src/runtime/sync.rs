@@ -326,16 +326,16 @@ impl Runtime {
                 return Err(e.into());
             }
         };
-        self.cache.expect_sandbox(Sandbox {
+        let made = Sandbox {
             id: id.clone(),
             pod: PodRef { uid: pod.uid.clone(), name: pod.name.clone() },
             attempt,
             ready: true,
             created_at: UnixNanos::default(),
-        });
-        let observed = pleg::inspect(&*self.cri, &self.cache, &pod.uid, Instant::now())?;
-        let sandbox = observed.sandboxes.iter().find(|s| s.sandbox.id == id).cloned();
-        sandbox.ok_or_else(|| Error::Start(format!("sandbox {id} is gone right after it was made")))
+        };
+        self.cache.expect_sandbox(made.clone());
+        let status = self.cri.pod_sandbox_status(&made)?;
+        status.ok_or_else(|| Error::Start(format!("sandbox {id} is gone right after it was made")))
     }
 
     /// Takes the kills of single containers a step further: those that the plan asks for, those whose

@@ -146,7 +146,7 @@ mod tests {
         let events = json!({"items": [{"lastTimestamp": "2026-01-01T00:00:30Z", "type": "Warning", "reason": "BackOff", "message": "a\nb", "count": 4}]});
         let text = pod(&object, &events, "2026-01-01T00:01:00Z".parse().expect("a time"));
         for part in [
-            "Name:          web-n\n",
+            " web-n\nNamespace: ",
             "waits: CrashLoopBackOff: back-off 20s\n",
             "ended 60s ago with 3 (Error)\n",
             "  Ready   False\n",
