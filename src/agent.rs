@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crossbeam::channel::{Sender, bounded};
+use jiff::Timestamp;
 use signal_hook::consts::{SIGHUP, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::admission;
+use crate::api;
 use crate::cgroup::values::Totals;
 use crate::cgroup::{self, Hierarchy, Values};
 use crate::config::{Config, StaticPodUrl};
@@ -37,7 +39,7 @@ use crate::source::http::{self, HttpSource};
 use crate::source::mux::{Channel, PodUpdate};
 use crate::source::names::Names;
 use crate::source::wake::{self, Waker};
-use crate::status::Store;
+use crate::status::{Store, events};
 use crate::sync_loop::{self, Admission, Handler, Heartbeat, ImageCare, Inputs, Shown, SurveyWork, Tiers};
 use crate::worker::{Pool, Workers};
 
@@ -103,6 +105,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let (cache, health) = (Arc::<Cache>::default(), Arc::<Health>::default());
     let (store, heartbeat) = (Arc::<Store>::default(), Arc::<Heartbeat>::default());
     let objects = Arc::<local::Store>::default();
+    let object_store = objects.clone();
     let (lane_done, lanes) = bounded(CHANNEL);
     let hierarchy = Hierarchy::read()?;
     let machine = capacity::read(&config.root_dir).map_err(|source| Error::Start { what: "the node", source })?;
@@ -166,7 +169,26 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let (sources, wakers) = Sources { config, records: &records, objects, update: &update, object: &object }.start()?;
     spawn("signals", move || heed(signals, &wakers, stop))?;
 
-    server::start(config, &runtime, client, &store, &heartbeat)?;
+    // Versions go on rising over restarts, as far as the clock does.
+    let shown_objects = Arc::new(api::Store::new(u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(1)));
+    let event_log = Arc::new(events::Log::open(config.root_dir.join("events.json")));
+    let (pods, feed) = (store.clone(), api::Feed::default());
+    event_log.start(Box::new(move |name| pods.uid(name)), teller(&feed)).map_err(Error::start("the events"))?;
+    if config.api.socket.is_some() || config.api.port.is_some() {
+        store.on_change(teller(&feed));
+        object_store.on_change(teller(&feed));
+        let sources = api::Sources {
+            pods: store.clone(),
+            events: event_log.clone(),
+            objects: object_store,
+            health: health.clone(),
+            cri: runtime.cri.clone(),
+            node: api::node(config, &machine, Timestamp::now()),
+        };
+        feed.start(sources, shown_objects.clone()).map_err(Error::start("the API"))?;
+    }
+    let more = |parts: &_| api::endpoints(config, parts, &shown_objects);
+    server::start(config, &runtime, client, &store, &heartbeat, more)?;
 
     let (survey, surveys) = bounded(1);
     let workers = Workers::new(config.sync_frequency);
@@ -179,6 +201,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
         Inputs { updates, objects: changed_objects, pleg: events, probes, lanes, reports, surveys, stop: stopped };
     log::info!("cleat {} runs as node {}", env!("CARGO_PKG_VERSION"), config.node_name);
     sync_loop::run(&mut handler, &inputs, &heartbeat);
+    event_log.write();
     Ok(())
 }
 
@@ -347,6 +370,12 @@ fn own(root: &Path, paths: &Paths) -> Result<File, Error> {
         Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Busy(root.display().to_string())),
         Err(e) => Err(Error::io("locking", &path)(e.into())),
     }
+}
+
+/// Tells the API that something is other; any number of them may.
+fn teller(feed: &api::Feed) -> Box<dyn Fn() + Send + Sync> {
+    let feed = feed.clone();
+    Box::new(move || feed.tell())
 }
 
 fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> Result<(), Error> {

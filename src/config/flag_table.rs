@@ -49,6 +49,13 @@ pub(super) const FLAGS: &[Flag] = &[
         authentication.anonymous.enabled,
         "serve requests without credentials"
     ),
+    own!(Int, "api-port", api_port, "loopback port of this node's Kubernetes API, 10270 unless given; 0 turns it off"),
+    own!(
+        Path,
+        "api-socket",
+        api_socket,
+        "unix socket of that API; /run/cleat/api.sock, or api.sock under --root-dir, unless given; empty turns it off"
+    ),
     field!(
         Bool,
         "authentication-token-webhook",

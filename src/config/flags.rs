@@ -106,6 +106,8 @@ pub struct OwnFlags {
     pub image_archive_dir: String,
     pub image_credential_provider_config: String,
     pub image_credential_provider_bin_dir: String,
+    pub api_socket: Option<String>,
+    pub api_port: Option<i64>,
     pub token_auth_file: String,
     pub manifest_url_ca_file: String,
     pub container_log_max_total_size: String,

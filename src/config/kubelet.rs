@@ -84,6 +84,8 @@ pub const SERVED: &[&str] = &[
     "tlsMinVersion",
     "tlsPrivateKeyFile",
     "userNamespaces",
+    "--api-port",
+    "--api-socket",
     "--cert-dir",
     "--config",
     "--config-dir",

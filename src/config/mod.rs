@@ -109,6 +109,7 @@ pub struct Config {
     pub eviction: eviction::Eviction,
 
     pub server: Server,
+    pub api: Api,
     /// `None` means no limit.
     pub event_rate: Option<Rate>,
     pub shutdown: Shutdown,
@@ -270,6 +271,15 @@ pub struct Server {
     pub streaming_idle: Option<Duration>,
     /// All that is configured, as `/configz` shows it.
     pub configuration: serde_json::Value,
+}
+
+/// The Kubernetes API of this node alone. The kubelet has no such.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Api {
+    /// A unix socket for root; `None` turns it off.
+    pub socket: Option<PathBuf>,
+    /// Of the loopback address; `None` turns it off.
+    pub port: Option<u16>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -141,6 +141,7 @@ fn config(k: &KubeletConfiguration, flags: &Flags, machine: &Machine, files: boo
         eviction: eviction::read(k, check),
 
         server: server::server(k, flags, &root_dir, check),
+        api: server::api(flags, &root_dir, check),
         event_rate: rate("eventRecordQPS", k.event_record_qps, "eventBurst", k.event_burst, check),
         shutdown: server::shutdown(k, check),
         root_dir,
