@@ -1,20 +1,23 @@
 //! The agent: its parts, made and wired in order, and their end.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crossbeam::channel::{Sender, bounded};
-use signal_hook::consts::SIGHUP;
+use jiff::Timestamp;
+use signal_hook::consts::{SIGHUP, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::admission;
+use crate::api;
 use crate::cgroup::values::Totals;
 use crate::cgroup::{self, Hierarchy, Values};
-use crate::config::Config;
+use crate::config::{Config, StaticPodUrl};
 use crate::cri::{Client, Cri};
 use crate::disk;
 use crate::image::provider::{self, Providers};
@@ -24,16 +27,19 @@ use crate::local::{self, Publisher};
 use crate::node;
 use crate::node::capacity::{self, Capacity, Reserves};
 use crate::pleg::{Cache, Health, Pleg};
-use crate::pod::Source;
 use crate::pod::sysctl::{Allowlist, NotNamespaced};
+use crate::pod::{Pod, Source};
 use crate::probe;
 use crate::runtime::logs::Rotation;
 use crate::runtime::request::{ClusterDns, IdsError};
 use crate::runtime::{self, Done, HostFiles, Node, Op, Paths, Runtime, UserNamespaces};
 use crate::server;
 use crate::source::file::{self, FileSource};
-use crate::source::mux::Channel;
-use crate::status::Store;
+use crate::source::http::{self, HttpSource};
+use crate::source::mux::{Channel, PodUpdate};
+use crate::source::names::Names;
+use crate::source::wake::{self, Waker};
+use crate::status::{Store, events};
 use crate::sync_loop::{self, Admission, Handler, Heartbeat, ImageCare, Inputs, Shown, SurveyWork, Tiers};
 use crate::worker::{Pool, Workers};
 
@@ -85,11 +91,13 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let _lock = own(&config.root_dir, &paths)?;
 
     let (stop, stopped) = bounded(1);
-    ctrlc::set_handler(move || {
+    let stop = move || {
         log::info!("stopping; pods go on");
         // A second signal finds the first one still there.
         let _ = stop.try_send(());
-    })?;
+    };
+    ctrlc::set_handler(stop.clone())?;
+    let signals = Signals::new([SIGHUP, SIGTERM]).map_err(Error::start("the handling of signals"))?;
 
     let client =
         Arc::new(Client::new(&config.runtime_endpoint, &config.image_endpoint, config.runtime_request_timeout));
@@ -97,6 +105,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let (cache, health) = (Arc::<Cache>::default(), Arc::<Health>::default());
     let (store, heartbeat) = (Arc::<Store>::default(), Arc::<Heartbeat>::default());
     let objects = Arc::<local::Store>::default();
+    let object_store = objects.clone();
     let (lane_done, lanes) = bounded(CHANNEL);
     let hierarchy = Hierarchy::read()?;
     let machine = capacity::read(&config.root_dir).map_err(|source| Error::Start { what: "the node", source })?;
@@ -156,27 +165,30 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let records = runtime::read_records(&paths);
     let (update, updates) = bounded(CHANNEL);
     let (object, changed_objects) = bounded(CHANNEL);
-    let mut sources = HashSet::new();
-    let mut wakers = Vec::new();
-    if let Some(path) = &config.static_pod_path {
-        sources.insert(Source::File);
-        let of_files = records.iter().filter(|known| known.pod.source == Source::File);
-        let ran_before = of_files.map(|known| known.pod.clone()).collect();
-        let channel = Channel::new(Source::File, update);
-        let node = local::Node::new(&config.node_name, &config.node.labels);
-        let publisher = Publisher::open(config.root_dir.join("objects"), node, objects, object);
-        let frequency = config.file_check_frequency;
-        let source = FileSource::new(path, &config.node_name, frequency, ran_before, publisher, channel);
-        wakers.push(file::spawn(source).map_err(Error::start("the file source"))?);
-    }
-    let mut hups = Signals::new([SIGHUP]).map_err(Error::start("the handling of signals"))?;
-    spawn("signals", move || {
-        for _ in hups.forever() {
-            wakers.iter().for_each(file::Waker::read_now);
-        }
-    })?;
+    // The senders live as long as the loop, which may have no source.
+    let (sources, wakers) = Sources { config, records: &records, objects, update: &update, object: &object }.start()?;
+    spawn("signals", move || heed(signals, &wakers, stop))?;
 
-    server::start(config, &runtime, client, &store, &heartbeat)?;
+    // Versions go on rising over restarts, as far as the clock does.
+    let shown_objects = Arc::new(api::Store::new(u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(1)));
+    let event_log = Arc::new(events::Log::open(config.root_dir.join("events.json")));
+    let (pods, feed) = (store.clone(), api::Feed::default());
+    event_log.start(Box::new(move |name| pods.uid(name)), teller(&feed)).map_err(Error::start("the events"))?;
+    if config.api.socket.is_some() || config.api.port.is_some() {
+        store.on_change(teller(&feed));
+        object_store.on_change(teller(&feed));
+        let sources = api::Sources {
+            pods: store.clone(),
+            events: event_log.clone(),
+            objects: object_store,
+            health: health.clone(),
+            cri: runtime.cri.clone(),
+            node: api::node(config, &machine, Timestamp::now()),
+        };
+        feed.start(sources, shown_objects.clone()).map_err(Error::start("the API"))?;
+    }
+    let more = |parts: &_| api::endpoints(config, parts, &shown_objects);
+    server::start(config, &runtime, client, &store, &heartbeat, more)?;
 
     let (survey, surveys) = bounded(1);
     let workers = Workers::new(config.sync_frequency);
@@ -189,7 +201,74 @@ pub fn run(config: &Config) -> Result<(), Error> {
         Inputs { updates, objects: changed_objects, pleg: events, probes, lanes, reports, surveys, stop: stopped };
     log::info!("cleat {} runs as node {}", env!("CARGO_PKG_VERSION"), config.node_name);
     sync_loop::run(&mut handler, &inputs, &heartbeat);
+    event_log.write();
     Ok(())
+}
+
+/// HUP has the sources read everything, TERM stops.
+fn heed(mut signals: Signals, wakers: &[Waker], stop: impl Fn()) {
+    for signal in signals.forever() {
+        match signal {
+            SIGHUP => wakers.iter().for_each(Waker::read_now),
+            _ => stop(),
+        }
+    }
+}
+
+/// What the sources of pods are made from.
+struct Sources<'a> {
+    config: &'a Config,
+    /// The pods of before.
+    records: &'a [runtime::Known],
+    objects: Arc<local::Store>,
+    update: &'a Sender<PodUpdate>,
+    object: &'a Sender<BTreeSet<local::Key>>,
+}
+
+impl Sources<'_> {
+    /// Starts those that are configured, and returns which they are, and what wakes them.
+    fn start(&self) -> Result<(HashSet<Source>, Arc<[Waker]>), Error> {
+        let Config { static_pod_path: path, static_pod_url: url, .. } = self.config;
+        let pair = || wake::pair().map_err(Error::start("the sources of pods"));
+        let ((file_waker, file_wake), (url_waker, url_wake)) = (pair()?, pair()?);
+        let wakers: Arc<[Waker]> = [file_waker, url_waker].into();
+        let configured = [path.as_ref().map(|_| Source::File), url.as_ref().map(|_| Source::Http)];
+        let configured: HashSet<_> = configured.into_iter().flatten().collect();
+        let ran = self.records.iter().map(|known| &known.pod).filter(|pod| configured.contains(&pod.source));
+        let names = Arc::new(Names::new(ran, wakers.clone()));
+        if let Some(path) = path {
+            self.files(path, &names, file_wake).map_err(Error::start("the file source"))?;
+        }
+        if let Some(url) = url {
+            self.url(url, &names, url_wake).map_err(Error::start("the HTTP source"))?;
+        }
+        Ok((configured, wakers))
+    }
+
+    fn files(&self, path: &Path, names: &Arc<Names>, wake: UnixStream) -> std::io::Result<()> {
+        let config = self.config;
+        let node = local::Node::new(&config.node_name, &config.node.labels);
+        let publisher =
+            Publisher::open(config.root_dir.join("objects"), node, self.objects.clone(), self.object.clone());
+        let channel = Channel::new(Source::File, self.update.clone()).sharing(names.clone());
+        let frequency = config.file_check_frequency;
+        let ran_before = self.ran_before(Source::File);
+        file::spawn(FileSource::new(path, &config.node_name, frequency, ran_before, publisher, channel), wake)
+    }
+
+    fn url(&self, url: &StaticPodUrl, names: &Arc<Names>, wake: UnixStream) -> std::io::Result<()> {
+        let StaticPodUrl { url, headers, ca_file } = url.clone();
+        let settings = http::Settings { url, headers, ca_file, frequency: self.config.http_check_frequency };
+        let channel = Channel::new(Source::Http, self.update.clone()).sharing(names.clone());
+        let ran_before = self.ran_before(Source::Http);
+        let source = HttpSource::new(settings, &self.config.node_name, ran_before, self.objects.clone(), channel);
+        http::spawn(source, wake)
+    }
+
+    fn ran_before(&self, source: Source) -> Vec<Arc<Pod>> {
+        let pods = self.records.iter().map(|known| &known.pod);
+        pods.filter(|pod| pod.source == source).cloned().collect()
+    }
 }
 
 /// Holds the cgroups of what isn't a pod to what is reserved for it, where that is asked for
@@ -291,6 +370,12 @@ fn own(root: &Path, paths: &Paths) -> Result<File, Error> {
         Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Busy(root.display().to_string())),
         Err(e) => Err(Error::io("locking", &path)(e.into())),
     }
+}
+
+/// Tells the API that something is other; any number of them may.
+fn teller(feed: &api::Feed) -> Box<dyn Fn() + Send + Sync> {
+    let feed = feed.clone();
+    Box::new(move || feed.tell())
 }
 
 fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> Result<(), Error> {

@@ -4,6 +4,7 @@
 
 pub mod admission;
 pub mod agent;
+pub mod api;
 pub mod backoff;
 pub mod cgroup;
 pub mod cmd;

@@ -1,6 +1,8 @@
 //! The command line: a file a command, each thin.
 
+mod ask;
 mod check;
+mod kubeconfig;
 mod run;
 
 use std::ffi::OsString;
@@ -12,6 +14,7 @@ cleat keeps pods running on this machine through a container runtime.
 Usage:
   cleat run [FLAGS]            run the agent; `cleat run --help` lists the flags
   cleat check FILE|DIR...      tell what is wrong in manifests
+  cleat kubeconfig [FLAGS]     print a kubeconfig for this node's Kubernetes API
   cleat --version
   cleat --help
 ";
@@ -23,20 +26,22 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match command.to_str() {
         Some("run") => run::main(args),
         Some("check") => check::main(args),
+        Some("kubeconfig") => kubeconfig::main(args),
         Some("--version" | "-V" | "version") => {
             println!("cleat {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
         }
         Some("--help" | "-h" | "help") => {
-            print!("{USAGE}");
+            print!("{USAGE}\n{}", ask::USAGE);
             ExitCode::SUCCESS
         }
-        _ => {
-            match command.is_empty() {
-                true => eprint!("{USAGE}"),
-                false => eprintln!("cleat: no command {}; see cleat --help", command.to_string_lossy()),
-            }
+        Some("") | None => {
+            eprint!("{USAGE}");
             ExitCode::from(2)
         }
+        Some(name) => ask::main(name, args).unwrap_or_else(|| {
+            eprintln!("cleat: no command {name}; see cleat --help");
+            ExitCode::from(2)
+        }),
     }
 }

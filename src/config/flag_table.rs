@@ -49,6 +49,13 @@ pub(super) const FLAGS: &[Flag] = &[
         authentication.anonymous.enabled,
         "serve requests without credentials"
     ),
+    own!(Int, "api-port", api_port, "loopback port of this node's Kubernetes API, 10270 unless given; 0 turns it off"),
+    own!(
+        Path,
+        "api-socket",
+        api_socket,
+        "unix socket of that API; /run/cleat/api.sock, or api.sock under --root-dir, unless given; empty turns it off"
+    ),
     field!(
         Bool,
         "authentication-token-webhook",
@@ -336,6 +343,12 @@ pub(super) const FLAGS: &[Flag] = &[
         "keep the kubelet's iptables chains"
     ),
     field!(Text, "manifest-url", "staticPodURL", static_pod_url, "URL to read pods from"),
+    own!(
+        Path,
+        "manifest-url-ca-file",
+        manifest_url_ca_file,
+        "authorities that may have signed its certificate; the system's unless given"
+    ),
     Flag {
         name: "manifest-url-header",
         kind: Kind::Text,

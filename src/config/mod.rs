@@ -109,6 +109,7 @@ pub struct Config {
     pub eviction: eviction::Eviction,
 
     pub server: Server,
+    pub api: Api,
     /// `None` means no limit.
     pub event_rate: Option<Rate>,
     pub shutdown: Shutdown,
@@ -146,6 +147,9 @@ pub struct StaticPodUrl {
     pub url: String,
     /// In the order of their names, then as given.
     pub headers: Vec<(String, String)>,
+    /// Who may have signed the server's certificate; `None` means whom the system trusts. The kubelet
+    /// has no such.
+    pub ca_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -267,6 +271,15 @@ pub struct Server {
     pub streaming_idle: Option<Duration>,
     /// All that is configured, as `/configz` shows it.
     pub configuration: serde_json::Value,
+}
+
+/// The Kubernetes API of this node alone. The kubelet has no such.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Api {
+    /// A unix socket for root; `None` turns it off.
+    pub socket: Option<PathBuf>,
+    /// Of the loopback address; `None` turns it off.
+    pub port: Option<u16>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

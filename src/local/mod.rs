@@ -223,6 +223,10 @@ impl Objects {
         Objects { objects, bindings }
     }
 
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.objects.values()
+    }
+
     fn body(&self, kind: Kind, namespace: &str, name: &str) -> Option<&Body> {
         self.objects.get(&Key::new(kind, namespace, name)).map(|object| &object.body)
     }

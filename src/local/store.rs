@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crossbeam::channel::{SendError, Sender};
 use parking_lot::Mutex;
@@ -13,16 +13,29 @@ use super::{Key, Node, Object, Objects};
 
 /// The objects as they are now. The lock is held for the exchange of a pointer only.
 #[derive(Default)]
-pub struct Store(Mutex<Arc<Objects>>);
+pub struct Store {
+    objects: Mutex<Arc<Objects>>,
+    changed: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
 
 impl Store {
     /// What is there now; it stays as it is for the one who has it.
     pub fn get(&self) -> Arc<Objects> {
-        self.0.lock().clone()
+        self.objects.lock().clone()
+    }
+
+    /// Has `changed` called from now on when there are others; it must not wait. There can be one only.
+    pub fn on_change(&self, changed: Box<dyn Fn() + Send + Sync>) {
+        if self.changed.set(changed).is_err() {
+            log::error!("somebody hears of changes of objects already");
+        }
     }
 
     fn set(&self, objects: Arc<Objects>) {
-        *self.0.lock() = objects;
+        *self.objects.lock() = objects;
+        if let Some(changed) = self.changed.get() {
+            changed();
+        }
     }
 }
 

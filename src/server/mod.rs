@@ -30,7 +30,8 @@ pub enum Error {
     Start(io::Error),
 }
 
-/// Listens on the ports of the configuration, and serves them from now on.
+/// Listens on the ports of the configuration, and serves them from now on; and what `more` gives, which
+/// tells of the same.
 ///
 /// # Errors
 /// When it can't listen. Certificates or tokens that can't be read cost the HTTPS port alone, which
@@ -41,6 +42,7 @@ pub fn start(
     inspect: Arc<dyn Inspect>,
     store: &Arc<Store>,
     heartbeat: &Arc<Heartbeat>,
+    more: impl FnOnce(&Arc<Parts>) -> Vec<Endpoint>,
 ) -> Result<(), Error> {
     let server = &config.server;
     let parts = Arc::new(Parts {
@@ -55,7 +57,7 @@ pub fn start(
         started: jiff::Timestamp::now().as_second(),
         rates: kubelet::Rates::default(),
     });
-    let mut endpoints = Vec::new();
+    let mut endpoints = more(&parts);
     let mut add = |listener: Box<dyn Listen>, offer: Offer, access: Option<Access>| {
         let service = Arc::new(Kubelet { parts: parts.clone(), offer, access });
         endpoints.push(Endpoint { listener, service });

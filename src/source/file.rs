@@ -15,8 +15,10 @@ use jiff::Timestamp;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify;
 
-use super::files::{DirectoryId, Entry, FileSet, Report, Stamp};
+use super::files::{DirectoryId, Entry, FileSet, Stamp};
 use super::mux::Channel;
+use super::report::tell;
+use super::wake;
 use crate::local::{Publisher, with_classes};
 use crate::pod::Pod;
 
@@ -33,17 +35,6 @@ pub struct FileSource {
     objects: Publisher,
     channel: Channel,
     watch: Option<OwnedFd>,
-}
-
-/// Wakes the source's thread.
-pub struct Waker(UnixStream);
-
-impl Waker {
-    /// Asks for a full reading now.
-    pub fn read_now(&self) {
-        // A full pipe means that the thread has been asked already.
-        let _ = io::Write::write(&mut &self.0, b"r");
-    }
 }
 
 /// What woke the thread.
@@ -169,10 +160,9 @@ impl FileSource {
         drop(fds);
         woken.look = !changed;
         if asked {
-            let mut buffer = [0; 64];
-            match (&*wake).read(&mut buffer) {
-                Ok(0) | Err(_) => woken.stop = true,
-                Ok(_) => woken.full = true,
+            match wake::asked(wake) {
+                true => woken.full = true,
+                false => woken.stop = true,
             }
         }
         if changed {
@@ -208,14 +198,6 @@ impl FileSource {
         } else {
             self.watch = Some(fd);
         }
-    }
-}
-
-fn tell(report: Report) {
-    match report {
-        Report::Problem(text) => log::error!("{text}"),
-        Report::Warning(text) => log::warn!("{text}"),
-        Report::Info(text) => log::info!("{text}"),
     }
 }
 
@@ -263,12 +245,10 @@ fn read(path: &Path) -> io::Result<(Stamp, String)> {
     Ok((stamp(&meta), text))
 }
 
-/// Starts the source on a thread of its own.
-pub fn spawn(source: FileSource) -> io::Result<Waker> {
-    let (ours, theirs) = UnixStream::pair()?;
-    ours.set_nonblocking(true)?;
-    std::thread::Builder::new().name("source-file".to_owned()).spawn(move || source.run(theirs))?;
-    Ok(Waker(ours))
+/// Starts the source on a thread of its own, which `wake` wakes and ends.
+pub fn spawn(source: FileSource, wake: UnixStream) -> io::Result<()> {
+    let thread = std::thread::Builder::new().name("source-file".to_owned());
+    thread.spawn(move || source.run(wake)).map(drop)
 }
 
 #[cfg(test)]

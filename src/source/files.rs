@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use super::manifest;
+use super::report::Report;
+use super::{kept, manifest};
 use crate::local::{Key, Object, Recorded};
-use crate::pod::identity::{self, Origin};
+use crate::pod::identity::Origin;
 use crate::pod::{Pod, PodName, PodUid, Source};
 use crate::yaml::Problem;
 
@@ -42,14 +43,6 @@ pub struct Entry {
 /// A directory, by device and inode: another one in its place is told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirectoryId(pub u64, pub u64);
-
-/// Something for the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Report {
-    Problem(String),
-    Warning(String),
-    Info(String),
-}
 
 #[derive(Debug)]
 struct File {
@@ -239,7 +232,6 @@ impl FileSet {
         let objects = take_objects(&mut manifest, &old_objects);
         let show = |problems: &[Problem]| problems.iter().map(|p| p.at(&place)).collect::<Vec<_>>();
         let (problems, warnings) = (show(&manifest.problems), show(&manifest.warnings));
-        let mut pods: Vec<_> = manifest.pods.into_iter().map(Arc::new).collect();
         let (old_pods, changed, told) = match before {
             Some(f) if f.problems == problems && f.digest == digest => (f.pods, f.changed, f.told),
             Some(f) => (f.pods, now, f.told),
@@ -250,19 +242,7 @@ impl FileSet {
                 (here, now, Vec::new())
             }
         };
-        // The same pod stays the same value; of a file with problems no pod goes.
-        for pod in &mut pods {
-            if let Some(same) = old_pods.iter().find_map(|old| identity::resized(old, pod)) {
-                *pod = Arc::new(same);
-            }
-            if let Some(old) = old_pods.iter().find(|old| old.uid == pod.uid && !identity::changed(old, pod)) {
-                *pod = old.clone();
-            }
-        }
-        if !problems.is_empty() {
-            let kept: Vec<_> = old_pods.into_iter().filter(|old| pods.iter().all(|p| p.name != old.name)).collect();
-            pods.extend(kept);
-        }
+        let pods = kept::take(manifest.pods, old_pods, !problems.is_empty());
         let file = File {
             stamp,
             digest,

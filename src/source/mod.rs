@@ -3,9 +3,15 @@
 //!
 //! Knows nothing of the runtime, nor of what becomes of the pods.
 
+mod answers;
 pub mod file;
 mod files;
+pub mod http;
+mod kept;
 pub mod manifest;
 pub mod mux;
+pub mod names;
+mod report;
+pub mod wake;
 
 pub use files::is_manifest_name;

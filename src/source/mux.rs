@@ -1,11 +1,13 @@
 //! From full sets of pods to changes: what is new, changed, gone (pkg/kubelet/config/config.go).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crossbeam::channel::{SendError, Sender};
 
-use crate::pod::{Pod, PodUid, Source, identity, labels};
+use super::answers::shown;
+use super::names::{Names, Refused};
+use crate::pod::{Pod, PodName, PodUid, Source, identity, labels};
 
 /// What happened to pods of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,17 +38,44 @@ pub struct Channel {
     known: HashMap<PodUid, Arc<Pod>>,
     seen_once: bool,
     updates: Sender<PodUpdate>,
+    names: Option<Arc<Names>>,
+    /// Pods that another source holds, as far as that was told.
+    refused: HashSet<PodName>,
 }
 
 impl Channel {
     pub fn new(source: Source, updates: Sender<PodUpdate>) -> Channel {
-        Channel { source, known: HashMap::new(), seen_once: false, updates }
+        Channel { source, known: HashMap::new(), seen_once: false, updates, names: None, refused: HashSet::new() }
+    }
+
+    /// With names that it shares with other sources. A cluster's pods don't: their names are those
+    /// of static pods where they mirror them.
+    pub fn sharing(self, names: Arc<Names>) -> Channel {
+        Channel { names: Some(names), ..self }
     }
 
     /// Takes the source's full set and sends what changed. The first set is sent even when it is
     /// empty: by it the sync loop knows that the source has been heard. Blocks while the loop is
     /// behind; an error means that the loop is gone.
     pub fn set(&mut self, pods: Vec<Arc<Pod>>) -> Result<(), SendError<PodUpdate>> {
+        let Some(names) = self.names.clone() else { return self.send(pods) };
+        let (pods, refused) = names.claim(self.source, pods);
+        self.tell(&refused);
+        self.send(pods.clone())?;
+        names.release(self.source, &pods);
+        Ok(())
+    }
+
+    /// Each refusal once, and again when it had not been so meanwhile.
+    fn tell(&mut self, refused: &[Refused]) {
+        for Refused { pod, holder, place } in refused.iter().filter(|r| !self.refused.contains(&r.pod.name)) {
+            let (here, place) = (shown(&pod.origin), shown(place));
+            log::error!("{here}: pod {} is that of source {holder} ({place}) already; this one is ignored", pod.name);
+        }
+        self.refused = refused.iter().map(|r| r.pod.name.clone()).collect();
+    }
+
+    fn send(&mut self, pods: Vec<Arc<Pod>>) -> Result<(), SendError<PodUpdate>> {
         let changes = merge(&mut self.known, pods);
         let mut sent = false;
         for (op, pods) in changes.into_iter().filter(|(_, pods)| !pods.is_empty()) {

@@ -1,7 +1,7 @@
 //! The pods that are wanted and their status, for whoever wants to show them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use parking_lot::RwLock;
@@ -20,21 +20,42 @@ pub struct StoredPod {
 
 /// Written by the sync loop alone.
 #[derive(Default)]
-pub struct Store(RwLock<BTreeMap<(PodName, PodUid), StoredPod>>);
+pub struct Store {
+    pods: RwLock<BTreeMap<(PodName, PodUid), StoredPod>>,
+    changed: OnceLock<Changed>,
+}
+
+/// Called when something has changed; must not wait.
+pub type Changed = Box<dyn Fn() + Send + Sync>;
 
 impl Store {
+    /// Has `changed` called from now on. There can be one only.
+    pub fn on_change(&self, changed: Changed) {
+        if self.changed.set(changed).is_err() {
+            log::error!("somebody hears of changes of pods already");
+        }
+    }
+
+    fn tell(&self) {
+        if let Some(changed) = self.changed.get() {
+            changed();
+        }
+    }
+
     /// Adds a pod or replaces it by its new version; its status stays.
     pub fn put(&self, pod: Arc<Pod>) {
-        let mut pods = self.0.write();
+        let mut pods = self.pods.write();
         let key = (pod.name.clone(), pod.uid.clone());
         match pods.get_mut(&key) {
             Some(stored) => stored.pod = pod,
             None => _ = pods.insert(key, StoredPod { pod, status: None, seen: Instant::now() }),
         }
+        drop(pods);
+        self.tell();
     }
 
     pub fn set_status(&self, pod: &Pod, status: Arc<core::PodStatus>) {
-        if let Some(stored) = self.0.write().get_mut(&(pod.name.clone(), pod.uid.clone())) {
+        if let Some(stored) = self.pods.write().get_mut(&(pod.name.clone(), pod.uid.clone())) {
             let phase = |status: &core::PodStatus| status.phase.clone();
             let before = stored.status.as_deref().and_then(phase);
             if before.is_none_or(|phase| phase == "Pending") && phase(&status).as_deref() == Some("Running") {
@@ -42,26 +63,36 @@ impl Store {
             }
             stored.status = Some(status);
         }
+        self.tell();
     }
 
     /// The pod's status, as far as it is known.
     pub fn status(&self, pod: &Pod) -> Option<Arc<core::PodStatus>> {
-        self.0.read().get(&(pod.name.clone(), pod.uid.clone()))?.status.clone()
+        self.pods.read().get(&(pod.name.clone(), pod.uid.clone()))?.status.clone()
     }
 
     /// What was said of it before counts no more.
     pub fn clear_status(&self, pod: &Pod) {
-        if let Some(stored) = self.0.write().get_mut(&(pod.name.clone(), pod.uid.clone())) {
+        if let Some(stored) = self.pods.write().get_mut(&(pod.name.clone(), pod.uid.clone())) {
             stored.status = None;
         }
+        self.tell();
     }
 
     pub fn remove(&self, pod: &Pod) {
-        self.0.write().remove(&(pod.name.clone(), pod.uid.clone()));
+        self.pods.write().remove(&(pod.name.clone(), pod.uid.clone()));
+        self.tell();
+    }
+
+    /// The UID of the pod of this name; of the newest one, if there are several.
+    pub fn uid(&self, name: &PodName) -> Option<PodUid> {
+        let pods = self.pods.read();
+        let named = pods.range((name.clone(), PodUid::new(""))..).take_while(|((other, _), _)| other == name);
+        named.max_by_key(|(_, stored)| stored.seen).map(|((_, uid), _)| uid.clone())
     }
 
     /// All pods, by name.
     pub fn list(&self) -> Vec<StoredPod> {
-        self.0.read().values().cloned().collect()
+        self.pods.read().values().cloned().collect()
     }
 }

@@ -22,6 +22,7 @@ pub mod pods;
 pub mod process;
 pub mod registry;
 pub mod target;
+pub mod web;
 
 use std::future::Future;
 use std::path::Path;

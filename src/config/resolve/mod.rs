@@ -107,7 +107,7 @@ fn config(k: &KubeletConfiguration, flags: &Flags, machine: &Machine, files: boo
 
         static_pod_path: static_pod_path(k, flags, files, check),
         file_check_frequency: check.positive("fileCheckFrequency", k.file_check_frequency),
-        static_pod_url: static_pod_url(k, check),
+        static_pod_url: static_pod_url(k, flags, check),
         http_check_frequency: check.positive("httpCheckFrequency", k.http_check_frequency),
         sync_frequency: check.positive("syncFrequency", k.sync_frequency),
 
@@ -141,6 +141,7 @@ fn config(k: &KubeletConfiguration, flags: &Flags, machine: &Machine, files: boo
         eviction: eviction::read(k, check),
 
         server: server::server(k, flags, &root_dir, check),
+        api: server::api(flags, &root_dir, check),
         event_rate: rate("eventRecordQPS", k.event_record_qps, "eventBurst", k.event_burst, check),
         shutdown: server::shutdown(k, check),
         root_dir,
@@ -164,8 +165,12 @@ fn static_pod_path(k: &KubeletConfiguration, flags: &Flags, files: bool, check: 
     }
 }
 
-fn static_pod_url(k: &KubeletConfiguration, check: &mut Check) -> Option<StaticPodUrl> {
+fn static_pod_url(k: &KubeletConfiguration, flags: &Flags, check: &mut Check) -> Option<StaticPodUrl> {
     let url = k.static_pod_url.clone();
+    let ca_file = optional_path(&flags.own.manifest_url_ca_file);
+    if ca_file.is_some() && !url.starts_with("https://") {
+        check.flag_fault("manifest-url-ca-file", "needs a staticPodURL with https");
+    }
     if url.is_empty() {
         return None;
     }
@@ -183,7 +188,7 @@ fn static_pod_url(k: &KubeletConfiguration, check: &mut Check) -> Option<StaticP
         }
         headers.extend(values.iter().map(|value| (name.clone(), value.clone())));
     }
-    Some(StaticPodUrl { url, headers })
+    Some(StaticPodUrl { url, headers, ca_file })
 }
 
 fn optional_path(text: &str) -> Option<PathBuf> {

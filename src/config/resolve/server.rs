@@ -9,7 +9,7 @@ use crate::config::check::Check;
 use crate::config::duration::GoDuration;
 use crate::config::flags::Flags;
 use crate::config::kubelet::{API_VERSION, KIND, KubeletConfiguration};
-use crate::config::{Authorization, Certificate, Server, Shutdown, Tls, TlsVersion};
+use crate::config::{Api, Authorization, Certificate, Server, Shutdown, Tls, TlsVersion};
 
 pub(super) fn server(k: &KubeletConfiguration, flags: &Flags, root_dir: &Path, check: &mut Check) -> Server {
     let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -41,6 +41,26 @@ pub(super) fn server(k: &KubeletConfiguration, flags: &Flags, root_dir: &Path, c
             .filter(|idle| !idle.is_zero()),
         configuration: shown(k),
     }
+}
+
+/// Where root's socket is, for an agent with the usual root directory.
+const API_SOCKET: &str = "/run/cleat/api.sock";
+const API_PORT: i64 = 10270;
+
+pub(super) fn api(flags: &Flags, root_dir: &Path, check: &mut Check) -> Api {
+    let own = &flags.own;
+    let socket = match &own.api_socket {
+        Some(path) => optional_path(path),
+        // A second agent must not take the first one's.
+        None if own.root_dir.is_empty() => Some(API_SOCKET.into()),
+        None => Some(root_dir.join("api.sock")),
+    };
+    let port = own.api_port.unwrap_or(API_PORT);
+    let port = u16::try_from(port).unwrap_or_else(|_| {
+        check.flag_fault("api-port", format!("must be 0..=65535, not {port}"));
+        0
+    });
+    Api { socket, port: (port != 0).then_some(port) }
 }
 
 /// Header values may be passwords.

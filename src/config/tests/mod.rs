@@ -297,13 +297,15 @@ fn sources_of_pods() {
     let url = "staticPodURL: http://h/x\nstaticPodURLHeader: {b: [2, '1'], a: ['3']}".replace("[2,", "['2',");
     let c = file(&url, &[]).config;
     let pairs = [("a", "3"), ("b", "2"), ("b", "1")].map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec();
-    assert_eq!(c.static_pod_url, Some(StaticPodUrl { url: "http://h/x".to_owned(), headers: pairs }));
+    assert_eq!(c.static_pod_url, Some(StaticPodUrl { url: "http://h/x".to_owned(), headers: pairs, ca_file: None }));
     let c = good(
         &[],
         &["--manifest-url=https://h/y", "--manifest-url-header", "a:hello,b:again", "--manifest-url-header=b:x"],
     );
     assert_eq!(c.static_pod_path, None);
     assert_eq!(c.static_pod_url.map(|u| u.headers.len()), Some(3));
+    let c = good(&[], &["--manifest-url=https://h/y", "--manifest-url-ca-file=/ca.pem"]);
+    assert_eq!(c.static_pod_url.and_then(|u| u.ca_file), Some("/ca.pem".into()));
     assert_eq!(good(&[], &["--kubeconfig=/k"]).static_pod_path, None);
     assert_eq!(good(&[], &["--pod-manifest-path", "x.yaml"]).static_pod_path, Some("x.yaml".into()));
 }

@@ -16,7 +16,7 @@ const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 const ANONYMOUS: &str = "system:anonymous";
 /// May do everything: an API server doesn't even ask its own authorisers about its members.
-const MASTERS: &str = "system:masters";
+pub const MASTERS: &str = "system:masters";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
@@ -30,11 +30,16 @@ impl User {
         User { name, groups }
     }
 
+    /// One who may do everything.
+    pub fn master(name: String) -> User {
+        User::authenticated(name, vec![MASTERS.to_owned()])
+    }
+
     fn anonymous() -> User {
         User { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()] }
     }
 
-    fn is_in(&self, group: &str) -> bool {
+    pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)
     }
 }

@@ -66,6 +66,12 @@ impl Tokens {
         Ok(Tokens(tokens))
     }
 
+    /// With those of another file besides.
+    pub fn and(mut self, other: Tokens) -> Tokens {
+        self.0.extend(other.0);
+        self
+    }
+
     /// Takes the same time for every token of a length, so that none can be guessed piece by piece.
     pub fn user(&self, token: &str) -> Option<User> {
         let same = |other: &str| {

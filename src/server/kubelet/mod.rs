@@ -6,12 +6,12 @@
 mod config;
 mod health;
 mod host_log;
-mod log;
+pub(crate) mod log;
 mod metrics;
 mod pods;
 mod route;
 mod stats;
-mod streaming;
+pub(crate) mod streaming;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,8 +25,8 @@ use crate::server::auth::{Attributes, Authenticator, Authorizer};
 use crate::server::http::{Class, Head, Peer, Reply, Request, Response, Service};
 use crate::status::{Store, StoredPod};
 use crate::sync_loop::Heartbeat;
-pub use route::{Handlers, Offer};
-use route::{Route, Target};
+use route::Route;
+pub use route::{Handlers, Offer, Target};
 pub use stats::Rates;
 
 /// What the endpoints tell of.

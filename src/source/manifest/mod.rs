@@ -36,14 +36,16 @@ pub struct Manifest {
 /// Reads all documents of a manifest. An object with a problem is left out, the others are there.
 pub fn read(text: &str, origin: Origin<'_>) -> Manifest {
     let mut manifest = Manifest::default();
-    for document in yaml::parse(text, &mut manifest.warnings) {
+    let documents = yaml::parse(text, &mut manifest.warnings);
+    // A list with nothing in it says so.
+    if documents.is_empty() {
+        manifest.problems.push(Problem::new(0, "", "there is no object in it"));
+    }
+    for document in documents {
         match document {
             Ok(node) => manifest.object(&node, &node, "", origin),
             Err(problem) => manifest.problems.push(problem),
         }
-    }
-    if manifest.pods.is_empty() && manifest.objects.is_empty() && manifest.problems.is_empty() {
-        manifest.problems.push(Problem::new(0, "", "there is no object in it"));
     }
     manifest
 }

@@ -1,0 +1,124 @@
+//! Keeps the store as the agent is: a thread that looks when it is told that something is other.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam::channel::{Receiver, Sender, bounded};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::object::{Object, seconds};
+use super::store::Store;
+use crate::cri::Cri;
+use crate::local;
+use crate::pleg::Health;
+use crate::status::{self, events};
+
+/// Changes that come close together are taken together.
+const GATHER: Duration = Duration::from_millis(50);
+/// How often it is looked whether the runtime answers, which nobody tells of.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Where objects come from.
+pub struct Sources {
+    pub pods: Arc<status::Store>,
+    pub events: Arc<events::Log>,
+    pub objects: Arc<local::Store>,
+    pub health: Arc<Health>,
+    pub cri: Arc<dyn Cri>,
+    /// The node, without its conditions and the version of the runtime.
+    pub node: Value,
+}
+
+/// Word that something has changed. Telling never waits.
+#[derive(Clone)]
+pub struct Feed(Sender<()>, Receiver<()>);
+
+impl Default for Feed {
+    fn default() -> Feed {
+        let (tell, told) = bounded(1);
+        Feed(tell, told)
+    }
+}
+
+impl Feed {
+    pub fn tell(&self) {
+        // One that waits to be heard stands for all.
+        let _ = self.0.try_send(());
+    }
+
+    /// Follows the sources from now on.
+    ///
+    /// # Errors
+    /// When there can be no thread for it.
+    pub fn start(&self, sources: Sources, store: Arc<Store>) -> io::Result<()> {
+        let told = self.1.clone();
+        std::thread::Builder::new().name("api".to_owned()).spawn(move || follow(&told, &sources, &store)).map(drop)
+    }
+}
+
+fn follow(told: &Receiver<()>, sources: &Sources, store: &Store) {
+    let mut node = Condition { ready: None, since: Timestamp::now() };
+    loop {
+        let shown = node.look(sources, Instant::now(), Timestamp::now());
+        store.replace(objects(sources, &shown));
+        // Its own sender keeps the channel open.
+        if told.recv_timeout(LOOK).is_ok() {
+            std::thread::sleep(GATHER);
+        }
+    }
+}
+
+fn objects(sources: &Sources, node: &Arc<Value>) -> Vec<Object> {
+    let pods = sources.pods.list().into_iter().map(|stored| Object::Pod { pod: stored.pod, status: stored.status });
+    let events = sources.events.events().into_iter().map(Object::Event);
+    let local = sources.objects.get();
+    let mut all: Vec<Object> = pods.chain(events).chain(local.all().cloned().map(Object::Local)).collect();
+    let namespaces: BTreeSet<Arc<str>> = all
+        .iter()
+        .filter_map(Object::key)
+        .map(|key| key.namespace)
+        .filter(|namespace| !namespace.is_empty())
+        .chain(["default".into(), "kube-system".into()])
+        .collect();
+    all.extend(namespaces.into_iter().map(Object::Namespace));
+    all.push(Object::Node(node.clone()));
+    all
+}
+
+/// Whether the node is ready, and since when.
+struct Condition {
+    ready: Option<(Result<(), String>, Arc<Value>)>,
+    since: Timestamp,
+}
+
+impl Condition {
+    fn look(&mut self, sources: &Sources, now: Instant, at: Timestamp) -> Arc<Value> {
+        let health = sources.health.check(now);
+        if let Some((before, node)) = &self.ready {
+            if before.is_ok() == health.is_ok() {
+                return node.clone();
+            }
+        }
+        self.since = at;
+        let (status, reason, message) = match &health {
+            Ok(()) => ("True", "KubeletReady", "kubelet is posting ready status"),
+            Err(why) => ("False", "KubeletNotReady", why.as_str()),
+        };
+        let mut node = sources.node.clone();
+        // Asked only of one that answers.
+        if let Some(version) = health.is_ok().then(|| sources.cri.version().ok()).flatten() {
+            let text = format!("{}://{}", version.name, version.version);
+            node["status"]["nodeInfo"]["containerRuntimeVersion"] = text.into();
+        }
+        node["status"]["conditions"] = json!([{
+            "type": "Ready", "status": status, "reason": reason, "message": message,
+            "lastHeartbeatTime": seconds(at), "lastTransitionTime": seconds(self.since),
+        }]);
+        let node = Arc::new(node);
+        self.ready = Some((health, node.clone()));
+        node
+    }
+}

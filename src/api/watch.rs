@@ -1,0 +1,219 @@
+//! Watches: what changes, line by line, for as long as the client listens. A client that is too slow
+//! finds that the changes it lacks are no longer kept, and is told to list anew: nothing is kept for
+//! a single one of them.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::answer;
+use super::object::{Object, Secrets};
+use super::resource::Resource;
+use super::selector::Selector;
+use super::store::{Change, Gone, Store};
+use super::table::{self, Include};
+use super::write;
+use crate::server::http::Out;
+
+/// How often it is looked whether the client is still there.
+const LOOK: Duration = Duration::from_secs(1);
+const BOOKMARK: Duration = Duration::from_secs(60);
+
+/// What is watched, and how it is shown.
+#[derive(Debug, Clone)]
+pub struct View {
+    pub resource: Resource,
+    /// All of them when `None`.
+    pub namespace: Option<String>,
+    pub selector: Selector,
+    pub secrets: Secrets,
+    /// The name that the one pod was asked for by, when it is not its own.
+    pub called: Option<String>,
+    /// As a table.
+    pub table: Option<Include>,
+}
+
+impl View {
+    /// The object, if it is one of those that are asked for.
+    pub fn show(&self, object: &Object, version: u64) -> Option<Value> {
+        let mut value = object.json(version, self.secrets);
+        if !self.selector.matches(&value) {
+            return None;
+        }
+        if let Some(called) = &self.called {
+            write::call(&mut value, called);
+        }
+        Some(value)
+    }
+
+    pub fn has(&self, namespace: &str) -> bool {
+        self.namespace.as_ref().is_none_or(|wanted| wanted == namespace)
+    }
+
+    /// All that are there, and the version of that.
+    pub fn list(&self, store: &Store) -> (u64, Vec<Value>) {
+        let (version, all) = store.list(self.resource);
+        let asked = all.iter().filter(|(key, _)| self.has(&key.namespace));
+        (version, asked.filter_map(|(_, entry)| self.show(&entry.object, entry.version)).collect())
+    }
+
+    /// What the change is to a client that sees these objects alone.
+    fn event(&self, change: &Change) -> Option<(&'static str, Value)> {
+        if change.key.resource != self.resource || !self.has(&change.key.namespace) {
+            return None;
+        }
+        let show = |object: &Option<Object>| self.show(object.as_ref()?, change.version);
+        match (show(&change.before), show(&change.after)) {
+            (None, Some(after)) => Some(("ADDED", after)),
+            (Some(_), Some(after)) => Some(("MODIFIED", after)),
+            (Some(before), None) => Some(("DELETED", before)),
+            (None, None) => None,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// `None`: from what is there now, which is told first.
+    pub from: Option<u64>,
+    pub bookmarks: bool,
+    /// Whether the end of what is told first is marked.
+    pub initial: bool,
+    pub time: Duration,
+}
+
+/// Tells of changes until the client goes or the time is over.
+pub fn watch(store: &Arc<Store>, view: &View, options: Options, out: &mut Out<'_>) -> io::Result<()> {
+    let end = Instant::now() + options.time;
+    let mut lines = Lines { view, headless: false };
+    let mut version = match options.from {
+        Some(version) => version,
+        None => {
+            let (version, objects) = view.list(store);
+            for object in objects {
+                lines.event(out, "ADDED", object, version)?;
+            }
+            if options.initial {
+                lines.bookmark(out, version, true)?;
+            }
+            version
+        }
+    };
+    // The head is to be seen at once.
+    out.flush()?;
+    let mut marked = Instant::now();
+    while Instant::now() < end && !out.has_hung_up() {
+        let changes = match store.since(version, LOOK) {
+            Ok((now, changes)) => {
+                version = now;
+                changes
+            }
+            Err(Gone) => {
+                let gone = answer::failure(410, "Expired", &format!("too old resource version: {version}"));
+                writeln!(out, "{}", json!({"type": "ERROR", "object": gone}))?;
+                return out.flush();
+            }
+        };
+        for change in changes {
+            if let Some((kind, object)) = view.event(&change) {
+                lines.event(out, kind, object, change.version)?;
+            }
+        }
+        if options.bookmarks && marked.elapsed() >= BOOKMARK {
+            marked = Instant::now();
+            lines.bookmark(out, version, false)?;
+        }
+        out.flush()?;
+    }
+    Ok(())
+}
+
+struct Lines<'a> {
+    view: &'a View,
+    /// The columns of the table were told.
+    headless: bool,
+}
+
+impl Lines<'_> {
+    fn event(&mut self, out: &mut Out<'_>, kind: &str, object: Value, version: u64) -> io::Result<()> {
+        let object = match self.view.table {
+            None => object,
+            Some(include) => {
+                let headless = std::mem::replace(&mut self.headless, true);
+                table::table(self.view.resource, &[object], version, include, headless, Timestamp::now())
+            }
+        };
+        writeln!(out, "{}", json!({"type": kind, "object": object}))
+    }
+
+    fn bookmark(&self, out: &mut Out<'_>, version: u64, initial: bool) -> io::Result<()> {
+        let (kind, api_version) = match self.view.table {
+            None => (self.view.resource.kind(), "v1"),
+            Some(_) => ("Table", "meta.k8s.io/v1"),
+        };
+        let mut metadata = json!({"resourceVersion": version.to_string()});
+        if initial {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let object = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
+        writeln!(out, "{}", json!({"type": "BOOKMARK", "object": object}))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(selector: &str) -> View {
+        let selector = Selector::parse(Resource::Nodes, selector, "", str::to_owned).expect("a selector");
+        View {
+            resource: Resource::Nodes,
+            namespace: None,
+            selector,
+            secrets: Secrets::Hidden,
+            called: None,
+            table: None,
+        }
+    }
+
+    fn node(app: &str) -> Object {
+        Object::Node(Arc::new(json!({"metadata": {"name": "n", "labels": {"app": app}}})))
+    }
+
+    fn watched(store: &Arc<Store>, view: &View, from: Option<u64>) -> Vec<String> {
+        let mut bytes = Vec::new();
+        let mut out = Out::memory(&mut bytes);
+        let options = Options { from, bookmarks: false, initial: true, time: Duration::from_millis(10) };
+        watch(store, view, options, &mut out).expect("writes");
+        drop(out);
+        let text = String::from_utf8(bytes).expect("text");
+        let line = |line: &str| {
+            let event: Value = serde_json::from_str(line).expect("JSON");
+            let version = event.pointer("/object/metadata/resourceVersion").or(event.pointer("/object/code"));
+            format!("{} {}", event["type"].as_str().unwrap_or_default(), version.unwrap_or(&Value::Null))
+        };
+        text.lines().map(line).collect()
+    }
+
+    #[test]
+    fn what_changes_and_what_starts_and_ends_to_fit() {
+        let store = Arc::new(Store::new(0));
+        store.replace([node("a")]);
+        store.replace([node("b")]);
+        store.replace([node("a")]);
+        store.replace([]);
+        let all = ["ADDED \"1\"", "MODIFIED \"2\"", "MODIFIED \"3\"", "DELETED \"4\""];
+        assert_eq!(watched(&store, &view(""), Some(0)), all);
+        assert_eq!(
+            watched(&store, &view("app=a"), Some(0)),
+            ["ADDED \"1\"", "DELETED \"2\"", "ADDED \"3\"", "DELETED \"4\""]
+        );
+        assert_eq!(watched(&store, &view("app=c"), Some(0)), [""; 0]);
+        assert_eq!(watched(&store, &view(""), Some(9)), ["ERROR 410"]);
+        store.replace([node("a")]);
+        assert_eq!(watched(&store, &view(""), None), ["ADDED \"5\"", "BOOKMARK \"5\""]);
+    }
+}
