@@ -6,7 +6,7 @@ pub mod mounts;
 mod remove;
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
@@ -37,6 +37,24 @@ pub fn write_atomic(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     result
 }
 
+/// The content of a file that has at most `max` bytes.
+///
+/// # Errors
+/// When it can't be read, or has more.
+pub fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    File::open(path)?.take(max.saturating_add(1)).read_to_end(&mut content)?;
+    match u64::try_from(content.len()) {
+        Ok(length) if length <= max => Ok(content),
+        _ => Err(io::Error::other(format!("it has more than {max} bytes"))),
+    }
+}
+
+/// As [`read`], for text.
+pub fn read_text(path: &Path, max: u64) -> io::Result<String> {
+    String::from_utf8(read(path, max)?).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+}
+
 /// Makes a directory and those above it, with `mode` for itself whatever the umask.
 pub fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
     fs::create_dir_all(path)?;
@@ -57,5 +75,18 @@ mod tests {
         assert_eq!(fs::metadata(&path).expect("is there").permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(dir.path()).expect("reads").count(), 1, "no temporary file stays");
         assert!(write_atomic(&dir.path().join("none/state"), b"x", 0o600).is_err());
+    }
+
+    #[test]
+    fn a_read_has_a_bound() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("state");
+        fs::write(&path, "four").expect("writes");
+        assert_eq!(read_text(&path, 4).expect("reads"), "four");
+        assert_eq!(read(&path, 3).expect_err("is too long").to_string(), "it has more than 3 bytes");
+        fs::write(&path, [0xff]).expect("writes");
+        assert_eq!(read(&path, 4).expect("reads"), [0xff]);
+        assert_eq!(read_text(&path, 4).expect_err("is no text").kind(), io::ErrorKind::InvalidData);
+        assert_eq!(read(&dir.path().join("none"), 4).expect_err("is not there").kind(), io::ErrorKind::NotFound);
     }
 }

@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::Value;
@@ -14,6 +15,8 @@ use support::manifest::Manifest;
 use support::node::{Node, SOON};
 
 const RUN: &str = "sleep 1000";
+/// How long paths are swapped while containers start.
+const RACE: Duration = Duration::from_secs(10);
 
 /// Ends a loop in another thread, however the test ends.
 struct Until<'a>(&'a AtomicBool);
@@ -43,9 +46,11 @@ fn a_race_for_a_sub_path() {
     let over = AtomicBool::new(false);
     let swaps = std::thread::scope(|scope| {
         let until = Until(&over);
+        // It ends by itself, with the good one in place: what was refused in the race runs then.
         let swapper = scope.spawn(|| {
+            let end = Instant::now() + RACE;
             let mut swaps = 0u64;
-            while !over.load(Ordering::Relaxed) {
+            while !over.load(Ordering::Relaxed) && Instant::now() < end {
                 swap();
                 swap();
                 swaps += 1;

@@ -2,13 +2,14 @@
 //! that are there.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::file::Layer;
 use super::flags::Flags;
 use super::resolve::{Machine, resolve};
 use super::{Error, Fault, Loaded};
+use crate::disk;
 
 /// Bytes; far more than any configuration has.
 const MAX_FILE: u64 = 1 << 20;
@@ -35,7 +36,7 @@ pub fn load(flags: &Flags) -> Result<Loaded, Error> {
     let mut layers = Vec::new();
     let mut faults: Vec<Fault> = Vec::new();
     for path in &paths {
-        let text = read(path).map_err(|source| Error::Read { path: path.clone(), source })?;
+        let text = disk::read_text(path, MAX_FILE).map_err(|source| Error::Read { path: path.clone(), source })?;
         match Layer::parse(path, &text) {
             Ok(layer) => layers.push(layer),
             Err(more) => faults.extend(more),
@@ -45,15 +46,6 @@ pub fn load(flags: &Flags) -> Result<Loaded, Error> {
         return Err(Error::Invalid(faults));
     }
     resolve(&layers, flags, &machine())
-}
-
-fn read(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    fs::File::open(path)?.take(MAX_FILE + 1).read_to_string(&mut text)?;
-    match u64::try_from(text.len()) {
-        Ok(..=MAX_FILE) => Ok(text),
-        _ => Err(io::Error::other(format!("it has more than {MAX_FILE} bytes"))),
-    }
 }
 
 /// The `*.conf` files under `dir`, in the order in which the kubelet walks: the entries of a

@@ -2,8 +2,7 @@
 //! looked for (pkg/credentialprovider/config.go).
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
@@ -12,6 +11,7 @@ use serde::Deserialize;
 
 use super::keyring::Keyring;
 use crate::cri::Auth;
+use crate::disk;
 
 /// Bytes; far more than any such file has.
 const MAX_FILE: u64 = 1 << 20;
@@ -124,7 +124,7 @@ pub struct Found {
 pub fn search(places: &[(PathBuf, Form)]) -> Found {
     let mut found = Found::default();
     for (path, form) in places {
-        let problem = match read(path).map(|text| decode(&text, *form)) {
+        let problem = match disk::read(path, MAX_FILE).map(|text| decode(&text, *form)) {
             Ok(Ok(keyring)) => {
                 found.keyring = keyring;
                 break;
@@ -136,15 +136,6 @@ pub fn search(places: &[(PathBuf, Form)]) -> Found {
         found.problems.push(format!("the registry credentials in {} are not used: {problem}", path.display()));
     }
     found
-}
-
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut text)?;
-    match u64::try_from(text.len()) {
-        Ok(..=MAX_FILE) => Ok(text),
-        _ => Err(io::Error::other(format!("it has more than {MAX_FILE} bytes"))),
-    }
 }
 
 #[cfg(test)]

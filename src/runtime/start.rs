@@ -2,6 +2,7 @@
 //! (pkg/kubelet/kuberuntime/kuberuntime_manager.go `SyncPod`, kuberuntime_container.go
 //! `startContainer`).
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,27 @@ pub(super) struct Ground<'a> {
     pub observed: &'a Observed,
     pub sandbox: &'a SandboxStatus,
     pub volumes: &'a BTreeMap<String, Place>,
+    /// Made when a container first asks for it.
+    sandbox_config: OnceCell<api::PodSandboxConfig>,
+}
+
+impl<'a> Ground<'a> {
+    pub fn new(
+        pod: &'a Pod,
+        observed: &'a Observed,
+        sandbox: &'a SandboxStatus,
+        volumes: &'a BTreeMap<String, Place>,
+    ) -> Ground<'a> {
+        Ground { pod, observed, sandbox, volumes, sandbox_config: OnceCell::new() }
+    }
+
+    fn sandbox_config(&self, runtime: &Runtime) -> Result<&api::PodSandboxConfig, Error> {
+        if let Some(config) = self.sandbox_config.get() {
+            return Ok(config);
+        }
+        let (config, _) = runtime.sandbox_config(self.pod, self.sandbox.sandbox.attempt)?;
+        Ok(self.sandbox_config.get_or_init(|| config))
+    }
 }
 
 /// What metrics call it.
@@ -188,7 +210,7 @@ impl Runtime {
             image: wanted.image,
             policy: PullPolicy::of(wanted.policy),
             secrets: &secrets,
-            sandbox: &self.sandbox_config(pod, ground.sandbox.sandbox.attempt)?.0,
+            sandbox: ground.sandbox_config(self)?,
         };
         match self.images.ensure(&want, now)? {
             Ensure::Ready { image, message } => {
@@ -229,9 +251,9 @@ impl Runtime {
         if !logs.is_dir() {
             disk::make_dir(&logs, 0o755).map_err(|e| Error::io("making", &logs, e))?;
         }
-        let (sandbox_config, _) = self.sandbox_config(pod, ground.sandbox.sandbox.attempt)?;
+        let sandbox_config = ground.sandbox_config(self)?;
         memory.acted = Some(Instant::now());
-        let result = self.cri.create_container(&ground.sandbox.sandbox.id, &config, &sandbox_config);
+        let result = self.cri.create_container(&ground.sandbox.sandbox.id, &config, sandbox_config);
         memory.acted = Some(Instant::now());
         result.map_err(|e| {
             if e.is_unreachable() {

@@ -180,7 +180,7 @@ impl Runtime {
                 self.forget_resize(pod, memory)?;
                 let volumes = self.prepare(pod, memory)?;
                 let sandbox = &self.create_sandbox(pod, memory, attempt, &handler)?;
-                Ok(self.start_all(&Ground { pod, observed, sandbox, volumes: &volumes }, memory, &start))
+                Ok(self.start_all(&Ground::new(pod, observed, sandbox, &volumes), memory, &start))
             }
             Plan::Keep { sandbox, mut kill, start } => {
                 if let Some(message) = memory.stop_failed.take() {
@@ -194,7 +194,7 @@ impl Runtime {
                 let sandbox = observed.sandboxes.iter().find(|s| s.sandbox.id == sandbox);
                 match sandbox {
                     Some(sandbox) if !start.is_empty() => {
-                        let ground = Ground { pod, observed, sandbox, volumes: &volumes };
+                        let ground = Ground::new(pod, observed, sandbox, &volumes);
                         let (next, error) = self.start_all(&ground, memory, &start);
                         Ok((next.and(killing), error))
                     }

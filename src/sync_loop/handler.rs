@@ -21,6 +21,7 @@ use crate::pod::{Pod, PodName, PodUid, Source};
 use crate::probe::ProbeResult;
 use crate::runtime::{self, Done, Known, Left, Paths, Target};
 use crate::status::{self, events};
+use crate::sys;
 use crate::worker::{Failed, Pool, Report, Workers};
 
 /// How often the disk is looked at for what pods have left behind.
@@ -440,6 +441,10 @@ impl SyncHandler for Handler {
             let Some(job) = self.workers.next(self.pool.has_room_for_endings(), now) else { return };
             self.pool.give(job);
         }
+    }
+
+    fn rest(&mut self) {
+        self.surveys.lane.submit(sys::give_back);
     }
 
     fn is_idle(&self) -> bool {

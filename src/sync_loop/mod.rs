@@ -22,7 +22,6 @@ use crate::pod::{Pod, Source};
 use crate::probe::ProbeResult;
 use crate::runtime::{Done, Left};
 use crate::source::mux::{Op, PodUpdate};
-use crate::sys;
 use crate::worker::Report;
 
 /// How often pods are looked for whose time has come.
@@ -73,6 +72,8 @@ pub trait SyncHandler {
     fn cleanups(&mut self, now: Instant);
     /// Gives out the jobs for which there is room.
     fn dispatch(&mut self, now: Instant);
+    /// Nothing has been done for a while.
+    fn rest(&mut self);
     /// No job is out.
     fn is_idle(&self) -> bool;
 }
@@ -139,7 +140,7 @@ pub fn run(handler: &mut dyn SyncHandler, inputs: &Inputs, heartbeat: &Heartbeat
                 handler.cleanups(now);
                 if worked.is_some_and(|at| now.duration_since(at) >= REST) {
                     worked = None;
-                    sys::give_back();
+                    handler.rest();
                 }
             },
             recv(inputs.stop) -> _ => break,

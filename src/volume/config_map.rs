@@ -21,10 +21,7 @@ pub fn of(
     optional: bool,
 ) -> Result<Payload, Error> {
     let Some(map) = context.objects.config_map(&context.pod.name.namespace, name) else {
-        return match optional {
-            true => Ok(Payload::new()),
-            false => Err(Error::NotFound { kind: "configmap", name: name.to_owned() }),
-        };
+        return keys::of_missing("configmap", name, optional);
     };
     let texts = map.data.iter().map(|(key, text)| (key.as_str(), Cow::Borrowed(text.as_bytes())));
     let binary = map.binary_data.iter().map(|(key, bytes)| (key.as_str(), Cow::Borrowed(bytes.0.as_slice())));

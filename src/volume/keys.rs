@@ -44,6 +44,17 @@ pub fn files(wanted: &Wanted<'_>, data: &BTreeMap<&str, Cow<'_, [u8]>>) -> Resul
     Ok(payload)
 }
 
+/// What there is in place of an object that is missing.
+///
+/// # Errors
+/// Unless it is optional.
+pub fn of_missing(kind: &'static str, name: &str, optional: bool) -> Result<Payload, Error> {
+    match optional {
+        true => Ok(Payload::new()),
+        false => Err(Error::NotFound { kind, name: name.to_owned() }),
+    }
+}
+
 pub fn content(bytes: &[u8], mode: i32) -> Content {
     Content { bytes: bytes.to_vec(), mode: u32::try_from(mode).unwrap_or(0) & 0o777 }
 }

@@ -21,10 +21,7 @@ pub fn of(
     optional: bool,
 ) -> Result<Payload, Error> {
     let Some(secret) = context.objects.secret(&context.pod.name.namespace, name) else {
-        return match optional {
-            true => Ok(Payload::new()),
-            false => Err(Error::NotFound { kind: "secret", name: name.to_owned() }),
-        };
+        return keys::of_missing("secret", name, optional);
     };
     let data = secret.data.iter().map(|(key, value)| (key.as_str(), Cow::Borrowed(value.bytes())));
     keys::files(&Wanted { kind: "secret", items, default_mode, optional }, &data.collect())

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -42,12 +42,10 @@ pub type Record = BTreeMap<String, Imported>;
 
 /// What was kept. One that can't be read is as good as none: the archives are imported once more.
 pub fn read(path: &Path) -> Record {
-    let mut text = Vec::new();
-    let read = fs::File::open(path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut text));
-    let record = match read {
+    let record = match disk::read(path, MAX_FILE) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Record::new(),
         Err(e) => Err(e.to_string()),
-        Ok(_) => serde_json::from_slice(&text).map_err(|e| e.to_string()),
+        Ok(text) => serde_json::from_slice(&text).map_err(|e| e.to_string()),
     };
     record.unwrap_or_else(|e: String| {
         log::warn!("{}: {e}; the image archives are imported once more", path.display());

@@ -3,13 +3,14 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
 
 use crate::config::duration::GoDuration;
+use crate::disk;
 use crate::yaml::{self, Problem};
 
 const KIND: &str = "CredentialProviderConfig";
@@ -96,7 +97,7 @@ pub fn load(config: &Path, bin_dir: &Path) -> Result<Vec<Plugin>, Error> {
     let mut faults = Vec::new();
     let mut names = HashSet::new();
     for path in files(config)? {
-        let text = read(&path).map_err(|source| Error::Read { path: path.clone(), source })?;
+        let text = disk::read_text(&path, MAX_FILE).map_err(|source| Error::Read { path: path.clone(), source })?;
         match parse(&text) {
             Ok(providers) => {
                 for (i, provider) in providers.into_iter().enumerate() {
@@ -132,15 +133,6 @@ fn files(config: &Path) -> Result<Vec<PathBuf>, Error> {
     match files.is_empty() {
         true => Err(Error::NoFiles(config.to_owned())),
         false => Ok(files),
-    }
-}
-
-fn read(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    fs::File::open(path)?.take(MAX_FILE + 1).read_to_string(&mut text)?;
-    match u64::try_from(text.len()) {
-        Ok(..=MAX_FILE) => Ok(text),
-        _ => Err(io::Error::other(format!("it has more than {MAX_FILE} bytes"))),
     }
 }
 

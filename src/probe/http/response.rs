@@ -16,6 +16,7 @@ const MAX_INTERIM: usize = 5;
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The other side speaks, but not TLS.
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "nobody is asked over TLS"))]
     #[error("tls: the answer came without it")]
     NotTls,
     /// The other side is to blame.

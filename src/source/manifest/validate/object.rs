@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde::de::value::{Error as ValueError, StrDeserializer};
 
-use super::format::{DATA_KEY, DNS_LABEL, DNS_SUBDOMAIN, NO_BACKSTEPS};
+use super::format::{DATA_KEY, DNS_LABEL, NO_BACKSTEPS};
 use super::report::{OneOf, Path, Report, text};
 use super::{metadata, resources, scheduling, volume};
 use crate::local::{ConfigMap, PersistentVolume, PriorityClass, RuntimeClass, SecretValue};
@@ -144,14 +144,7 @@ pub fn persistent_volume(meta: &ObjectMeta, spec: &PersistentVolume) -> Vec<Prob
         let at = at.field("persistentVolumeReclaimPolicy");
         report.choice(&at, policy, &["Delete", "Recycle", "Retain"]);
     }
-    for (name, class) in [
-        ("storageClassName", &spec.storage_class_name),
-        ("volumeAttributesClassName", &spec.volume_attributes_class_name),
-    ] {
-        if !text(class).is_empty() {
-            report.format(&at.field(name), text(class), DNS_SUBDOMAIN);
-        }
-    }
+    volume::class_names(&mut report, &at, &spec.storage_class_name, &spec.volume_attributes_class_name);
     if let Some(mode) = &spec.volume_mode {
         report.choice(&at.field("volumeMode"), mode, &["Block", "Filesystem"]);
         if mode == "Block" && spec.host_path.is_some() {

@@ -18,6 +18,15 @@ pub fn ephemeral(report: &mut Report, at: &Path<'_>, v: &core::EphemeralVolumeSo
     claim(report, &at.field("spec"), &template.spec);
 }
 
+/// The names of classes, of a claim and of a volume alike.
+pub fn class_names(report: &mut Report, at: &Path<'_>, storage: &Option<String>, attributes: &Option<String>) {
+    for (name, class) in [("storageClassName", storage), ("volumeAttributesClassName", attributes)] {
+        if !text(class).is_empty() {
+            report.format(&at.field(name), text(class), DNS_SUBDOMAIN);
+        }
+    }
+}
+
 /// Only labels and annotations of a template are taken.
 fn template_metadata(report: &mut Report, at: &Path<'_>, meta: &ObjectMeta) {
     check_annotations(report, &at.field("annotations"), &meta.annotations);
@@ -75,14 +84,7 @@ pub fn claim(report: &mut Report, at: &Path<'_>, spec: &core::PersistentVolumeCl
             }
         }
     }
-    for (name, class) in [
-        ("storageClassName", &spec.storage_class_name),
-        ("volumeAttributesClassName", &spec.volume_attributes_class_name),
-    ] {
-        if !text(class).is_empty() {
-            report.format(&at.field(name), text(class), DNS_SUBDOMAIN);
-        }
-    }
+    class_names(report, at, &spec.storage_class_name, &spec.volume_attributes_class_name);
     if let Some(mode) = &spec.volume_mode {
         report.choice(&at.field("volumeMode"), mode, &["Block", "Filesystem"]);
     }

@@ -13,7 +13,7 @@ use super::resources;
 use crate::pod::core;
 use crate::pod::quantity::Quantity;
 
-pub use claim::{access_modes, claim};
+pub use claim::{access_modes, claim, class_names};
 pub use files::of_static_pod;
 
 /// Checks the volumes of the pod called `pod_name`.
