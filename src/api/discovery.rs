@@ -52,6 +52,7 @@ pub fn resources() -> Value {
     let sub = |name: &str, kind: &str, verbs: &[&str]| json!({"name": name, "singularName": "", "namespaced": true, "kind": kind, "verbs": verbs});
     all.extend([
         sub("pods/attach", "PodAttachOptions", &["create", "get"]),
+        sub("pods/ephemeralcontainers", "Pod", &["get", "patch", "update"]),
         sub("pods/exec", "PodExecOptions", &["create", "get"]),
         sub("pods/log", "Pod", &["get"]),
         sub("pods/portforward", "PodPortForwardOptions", &["create", "get"]),

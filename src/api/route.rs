@@ -23,6 +23,8 @@ pub enum Route {
     Replace(Name),
     Patch(Name),
     Delete(Name),
+    /// Adds ephemeral containers.
+    Ephemeral(Name),
     Log(Name),
     Exec(Name),
     Attach(Name),
@@ -79,7 +81,9 @@ impl Route {
             Route::Watch(..) | Route::Log(_) | Route::Exec(_) | Route::Attach(_) | Route::PortForward(_) => {
                 Class::Stream
             }
-            Route::Create(..) | Route::Replace(_) | Route::Patch(_) | Route::Delete(_) => Class::Slow,
+            Route::Create(..) | Route::Replace(_) | Route::Patch(_) | Route::Delete(_) | Route::Ephemeral(_) => {
+                Class::Slow
+            }
             // Their annotations are in files.
             Route::Get(Name { resource: Resource::ConfigMaps | Resource::Secrets, .. }) => Class::Slow,
             Route::WrongMethod | Route::NotFound | Route::Healthz => Class::Quick,
@@ -95,6 +99,7 @@ impl Route {
                 | Route::Replace(_)
                 | Route::Patch(_)
                 | Route::Delete(_)
+                | Route::Ephemeral(_)
                 | Route::Exec(_)
                 | Route::Attach(_)
                 | Route::PortForward(_)
@@ -131,6 +136,11 @@ fn below(head: &Head, resource: Resource, namespace: &str, rest: &[&str]) -> Rou
         (Resource::Pods | Resource::Nodes | Resource::Namespaces, [pod, "status"]) if head.method == Method::Get => {
             Route::Get(name(pod))
         }
+        (Resource::Pods, [pod, "ephemeralcontainers"]) => match head.method {
+            Method::Get | Method::Head => Route::Get(name(pod)),
+            Method::Put | Method::Patch => Route::Ephemeral(name(pod)),
+            _ => Route::WrongMethod,
+        },
         (Resource::Pods, [pod, "log"]) if head.method == Method::Get => Route::Log(name(pod)),
         (Resource::Pods, [pod, action]) if matches!(head.method, Method::Get | Method::Post) => match *action {
             "exec" => Route::Exec(name(pod)),
@@ -182,6 +192,9 @@ mod tests {
             ("POST", "/api/v1/namespaces/ns/pods/web/log", Route::NotFound),
             ("POST", "/api/v1/namespaces/ns/pods/web/exec", Route::Exec(web())),
             ("GET", "/api/v1/namespaces/ns/pods/web/portforward", Route::PortForward(web())),
+            ("GET", "/api/v1/namespaces/ns/pods/web/ephemeralcontainers", Route::Get(web())),
+            ("PATCH", "/api/v1/namespaces/ns/pods/web/ephemeralcontainers", Route::Ephemeral(web())),
+            ("DELETE", "/api/v1/namespaces/ns/pods/web/ephemeralcontainers", Route::WrongMethod),
             ("GET", "/api/v1/namespaces/ns/configmaps/web/log", Route::NotFound),
             ("GET", "/apis/apps/v1/deployments", Route::NotFound),
         ];

@@ -19,6 +19,7 @@ use crate::pod::Pod;
 use crate::server::auth::{Authenticator, MASTERS, User};
 use crate::server::http::{self, Address, Class, Head, JSON, Peer, Reply, Request, Response};
 use crate::server::kubelet::{self, Parts, Target};
+use crate::sync_loop::ephemeral::Additions;
 
 /// Members may see all but the values of secrets.
 const VIEWERS: &str = "cleat:viewers";
@@ -38,6 +39,8 @@ pub struct Service {
     pub store: Arc<Store>,
     /// `None` when the manifests are not in a directory.
     pub manifests: Option<Manifests>,
+    /// Ephemeral containers, which stand in no manifest.
+    pub additions: Additions,
     /// For the TLS port; on the unix socket the user of the other process counts.
     pub authenticator: Authenticator,
 }
@@ -102,6 +105,7 @@ impl Service {
             Route::Replace(name) => writer.replace(&name, request)?,
             Route::Patch(name) => writer.patch(&name, request)?,
             Route::Delete(name) => writer.delete(&name, request)?,
+            Route::Ephemeral(name) => writer.ephemeral(&name, request, &self.additions)?,
             Route::Log(name) => {
                 let target = self.target(head, &name, Default::No)?;
                 return Ok(answer::of_kubelet(kubelet::log::container_log(&self.parts, &target, &head.query)));
