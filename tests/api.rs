@@ -83,3 +83,30 @@ fn debugging() {
     kubectl.node.remove("web");
     kubectl.node.nothing_left();
 }
+
+#[test]
+fn top() {
+    let kubectl = Kubectl::start();
+    let two = support::Manifest::pod("two").main("while true; do :; done", "").container("idle", "sleep 1000", "");
+    kubectl.node.add(&two.metadata("labels: {app: two}"));
+    kubectl.node.write("web", &pod("web", "sleep 1000"));
+    kubectl.node.runs("two");
+    kubectl.node.runs("web");
+    let node = kubectl.table(&["top", "node"]);
+    assert_eq!((node[0][0].as_str(), node[1][0].as_str()), ("NAME", support::NODE));
+    assert!(node[1][1].ends_with('m') && node[1][2].ends_with('%') && node[1][3].ends_with("Mi"), "{node:?}");
+    let pods = kubectl.table(&["top", "pods"]);
+    let names: Vec<&str> = pods.iter().map(|row| row[0].as_str()).collect();
+    assert_eq!(names, ["NAME", &format!("two-{}", support::NODE), &format!("web-{}", support::NODE)]);
+    let millis = |text: &str| text.trim_end_matches('m').parse::<u64>().expect("is a number");
+    assert!(millis(&pods[1][1]) > 20 * millis(&pods[2][1]).max(1), "one works, the other sleeps: {pods:?}");
+    let containers = kubectl.table(&["top", "pod", "two", "--containers", "--no-headers"]);
+    let names: Vec<_> = containers.iter().map(|row| (row[0].as_str(), row[1].as_str())).collect();
+    assert_eq!(names, [("two", "idle"), ("two", "main")]);
+    assert_eq!(kubectl.table(&["top", "pods", "-A", "-l", "app=two", "--no-headers"]).len(), 1);
+    assert!(kubectl.refused(&["top", "pod", "none"]).contains("\"none\" not found"));
+    assert!(kubectl.run(&["api-resources"]).contains("metrics.k8s.io"));
+    let raw: Value =
+        serde_json::from_str(&kubectl.run(&["get", "--raw", "/apis/metrics.k8s.io/v1beta1/nodes"])).expect("is JSON");
+    assert_eq!(raw["items"][0]["kind"], "NodeMetrics");
+}
