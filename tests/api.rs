@@ -110,3 +110,58 @@ fn top() {
         serde_json::from_str(&kubectl.run(&["get", "--raw", "/apis/metrics.k8s.io/v1beta1/nodes"])).expect("is JSON");
     assert_eq!(raw["items"][0]["kind"], "NodeMetrics");
 }
+
+/// A pod that ends only when it is killed, and has an hour until then.
+fn stubborn(name: &str) -> String {
+    pod(name, "trap '' TERM; echo on; while true; do sleep 1; done").replace("Seconds: 1\n", "Seconds: 3600\n")
+}
+
+#[test]
+fn deleting() {
+    let kubectl = Kubectl::start();
+    let manifests = kubectl.node.agent.manifests();
+    for name in ["a", "b", "c", "d", "e"] {
+        kubectl.run(&["apply", "-f", &kubectl.file(&format!("{name}.yaml"), &stubborn(name))]);
+        kubectl.node.runs(name);
+    }
+    // Nothing but a look.
+    let tried = kubectl.output(&["delete", "pod", "a", "--dry-run=server"]);
+    // Old ones want another description of the API for it.
+    assert!(tried.status.success() || String::from_utf8_lossy(&tried.stderr).contains("doesn't support dry-run"));
+    assert!(manifests.join("default_a.pod.api.yaml").exists());
+    assert_eq!(kubectl.json(&["get", "pod", "a"])["metadata"]["deletionTimestamp"], Value::Null);
+
+    kubectl.run(&["delete", "pod", "a", "--wait=false"]);
+    assert!(!manifests.join("default_a.pod.api.yaml").exists());
+    let ending = kubectl.json(&["get", "pod", "a"]);
+    assert!(ending["metadata"]["deletionTimestamp"].is_string(), "{ending}");
+    assert_eq!(ending["metadata"]["deletionGracePeriodSeconds"], 3600);
+    eventually("that it is ending", SOON, || {
+        let row = kubectl.table(&["get", "pod", "a", "--no-headers"]).concat();
+        if row[1..3] == ["1/1", "Terminating"] { Ok(()) } else { Err(row.join(" ")) }
+    });
+    assert_eq!(kubectl.run(&["logs", "a"]), "on\n");
+    assert_eq!(kubectl.run(&["exec", "a", "--", "echo", "still"]), "still\n");
+    let exists = kubectl.refused(&["create", "-f", &kubectl.file("a.yaml", &stubborn("a"))]);
+    assert!(exists.contains("already exists"), "{exists}");
+    // Those who can't wait shorten it.
+    kubectl.run(&["delete", "pod", "a", "--force", "--grace-period=0", "--timeout=60s"]);
+    assert!(kubectl.refused(&["get", "pod", "a"]).contains("not found"));
+
+    kubectl.run(&["delete", "pod", "b", "--grace-period=1", "--timeout=60s"]);
+    kubectl.run(&["delete", "pod", "c", "--now", "--timeout=60s"]);
+    kubectl.run(&["create", "configmap", "kept", "--from-literal=a=b"]);
+    kubectl.run(&["delete", "pods", "--all", "--grace-period=1", "--timeout=60s"]);
+    assert_eq!(kubectl.run(&["get", "pods", "-o", "name"]), "");
+    assert_eq!(kubectl.run(&["get", "configmaps", "-o", "name"]), "configmap/kept\n");
+    kubectl.node.nothing_left();
+    // A pod whose manifest somebody removes shows its end too.
+    kubectl.node.write("f", &stubborn("f"));
+    kubectl.node.runs("f");
+    kubectl.node.remove("f");
+    eventually("that it is ending", SOON, || {
+        let text = kubectl.run(&["get", "pods"]);
+        if text.contains("Terminating") { Ok(()) } else { Err(text) }
+    });
+    kubectl.run(&["delete", "pod", "f", "--now", "--timeout=60s"]);
+}
