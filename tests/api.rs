@@ -165,3 +165,39 @@ fn deleting() {
     });
     kubectl.run(&["delete", "pod", "f", "--now", "--timeout=60s"]);
 }
+
+#[test]
+fn names_ages_and_fields() {
+    let mut kubectl = Kubectl::start();
+    let text = pod("web", "exit 3").replace("metadata: {name: web,", "metadata: {generateName: web-,");
+    let file = kubectl.file("web.yaml", &text);
+    let names =
+        [kubectl.run(&["create", "-f", &file, "-o", "name"]), kubectl.run(&["create", "-f", &file, "-o", "name"])];
+    assert!(names.iter().all(|name| name.starts_with("pod/web-") && name.trim_end().len() == 13), "{names:?}");
+    assert_ne!(names[0], names[1]);
+    let name = names[0].trim_end().trim_start_matches("pod/");
+    eventually("events of the container", SOON, || {
+        let events = kubectl.json(&["get", "events"]);
+        let of = |event: &Value| {
+            let involved = &event["involvedObject"];
+            let ours = involved["name"].as_str().is_some_and(|n| n.starts_with(name));
+            ours && event["reason"] == "BackOff" && involved["fieldPath"] == "spec.containers{main}"
+        };
+        if events["items"].as_array().is_some_and(|all| all.iter().any(of)) { Ok(()) } else { Err(events.to_string()) }
+    });
+    let nameless = pod("web", "exit 3").replace("name: web,", "");
+    let refused = kubectl.refused(&["create", "-f", &kubectl.file("nameless.yaml", &nameless)]);
+    assert!(refused.contains("name"), "{refused}");
+
+    kubectl.run(&["create", "configmap", "settings", "--from-literal=a=b"]);
+    let created = |text: &Value| text["metadata"]["creationTimestamp"].as_str().map(str::to_owned).expect("has an age");
+    let first = created(&kubectl.json(&["get", "configmap", "settings"]));
+    assert_ne!(kubectl.table(&["get", "configmap", "settings"])[1][2], "<unknown>");
+    kubectl.run(&["patch", "configmap", "settings", "--type=merge", "-p", r#"{"data": {"a": "c"}}"#]);
+    kubectl.node.agent.kill();
+    kubectl.node.agent.start();
+    eventually("the changed one", SOON, || match kubectl.json(&["get", "configmap", "settings"]) {
+        map if map["data"]["a"] == "c" && created(&map) == first => Ok(()),
+        map => Err(map.to_string()),
+    });
+}

@@ -152,7 +152,7 @@ pub fn seconds(at: Timestamp) -> Value {
 
 fn event_json(event: &Event) -> Value {
     let involved = &event.involved;
-    json!({
+    let mut value = json!({
         "kind": "Event", "apiVersion": "v1",
         "metadata": {
             "name": event.name, "namespace": involved.namespace, "uid": event.name,
@@ -166,7 +166,11 @@ fn event_json(event: &Event) -> Value {
         "source": {"component": "kubelet"}, "reportingComponent": "kubelet", "reportingInstance": "",
         "firstTimestamp": seconds(event.first), "lastTimestamp": seconds(event.last), "eventTime": null,
         "count": event.count,
-    })
+    });
+    if !event.field.is_empty() {
+        value["involvedObject"]["fieldPath"] = (*event.field).into();
+    }
+    value
 }
 
 fn local_uid(key: &local::Key) -> String {
@@ -179,6 +183,9 @@ fn local_json(object: &local::Object, secrets: Secrets) -> Value {
     let mut metadata = json!({"name": key.name, "namespace": key.namespace, "uid": local_uid(key)});
     if let (Some(metadata), false) = (metadata.as_object_mut(), object.labels.is_empty()) {
         metadata.insert("labels".to_owned(), json!(object.labels));
+    }
+    if let Some(created) = object.created {
+        metadata["creationTimestamp"] = seconds(created);
     }
     let mut value = Map::new();
     value.insert("kind".to_owned(), key.kind.to_string().into());

@@ -121,10 +121,11 @@ impl Runtime {
         let (cri, resolver, done) = (self.cri.clone(), self.resolver.clone(), self.done.clone());
         let (uid, pod, name) =
             (victim.target.uid().clone(), victim.target.name().clone(), victim.container.name.clone());
+        let field = victim.target.pod().and_then(|pod| pod.field_path(&name));
         self.hooks.submit(move || {
             let end = Ending::new(done, uid, op);
             let result = hook::run((&*cri, &resolver), &hook, &place, Some(timeout));
-            hook::tell(&result, &pod, &name, "PreStop");
+            hook::tell(&result, (&pod, field), &name, "PreStop");
             // It failed or not: what follows is the stop.
             end.tell(Ok(()));
         });

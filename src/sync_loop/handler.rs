@@ -389,7 +389,8 @@ impl SyncHandler for Handler {
     fn probe(&mut self, result: ProbeResult) {
         if let Some(tell) = result.tell {
             let message = format!("{}: {}", result.container, tell.message);
-            events::record(events::Kind::Warning, &result.pod, tell.reason, &message);
+            let field = self.workers.pod(&result.uid).and_then(|pod| pod.field_path(&result.container));
+            events::record_of(events::Kind::Warning, &result.pod, field, tell.reason, &message);
         }
         if result.change.is_some() {
             if let Some(pod) = self.workers.pod(&result.uid) {

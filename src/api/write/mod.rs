@@ -3,6 +3,7 @@
 mod delete;
 mod ephemeral;
 mod files;
+mod names;
 mod patch;
 mod wire;
 
@@ -25,6 +26,8 @@ use crate::sync_loop::orders::{self, Orders};
 
 /// Bytes of a body.
 const MAX_BODY: usize = 3 << 20;
+/// Names that are made up for one object before it is given up.
+const NAMES_TRIED: usize = 8;
 /// How long an answer waits for the agent to see what was written.
 const SEEN: Duration = Duration::from_secs(3);
 
@@ -41,12 +44,8 @@ impl Writer<'_> {
     pub fn create(&self, resource: Resource, namespace: &str, request: &mut Request<'_>) -> Result<Response> {
         let manifests = self.manifests()?;
         let mut document = body(request)?;
-        let object = document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let name = Name { resource, namespace: namespace.to_owned(), name: object };
+        let name = self.new_name(manifests, resource, namespace, &document)?;
         prepare(manifests, &name, &mut document)?;
-        if self.live(&name).is_some() || manifests.find(&name).map_err(|e| refused(&e))?.is_some() {
-            return Err(answer::exists(&name));
-        }
         let text = check(manifests, &name, &document)?;
         if !is_dry(request)? {
             let path = manifests.own_path(&name);
@@ -55,6 +54,27 @@ impl Writer<'_> {
             document = self.seen(&name, 0).unwrap_or(document);
         }
         Ok(answer::created(&document))
+    }
+
+    /// The name of the object, or one that begins as its `generateName` says; nothing has it yet.
+    fn new_name(&self, manifests: &Manifests, resource: Resource, namespace: &str, document: &Value) -> Result<Name> {
+        let text = |path: &str| document.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        let of = |name: String| Name { resource, namespace: namespace.to_owned(), name };
+        let is_free = |name: &Name| -> Result<bool> {
+            Ok(self.live(name).is_none() && manifests.find(name).map_err(|e| refused(&e))?.is_none())
+        };
+        let (given, prefix) = (text("/metadata/name"), text("/metadata/generateName"));
+        if !given.is_empty() || prefix.is_empty() {
+            let name = of(given.to_owned());
+            return if is_free(&name)? { Ok(name) } else { Err(answer::exists(&name)) };
+        }
+        for _ in 0..NAMES_TRIED {
+            let name = of(names::generate(prefix).map_err(|e| answer::failed(500, &format!("making a name: {e}")))?);
+            if is_free(&name)? {
+                return Ok(name);
+            }
+        }
+        Err(answer::exists(&of(prefix.to_owned())))
     }
 
     pub fn replace(&self, name: &Name, request: &mut Request<'_>) -> Result<Response> {
