@@ -14,11 +14,12 @@ use super::store::Store;
 use super::table::{self, Include};
 use super::watch::{self, Options, View};
 use super::write::{self, Manifests, Writer};
-use super::{answer, discovery};
+use super::{answer, discovery, usage};
 use crate::pod::Pod;
 use crate::server::auth::{Authenticator, MASTERS, User};
 use crate::server::http::{self, Address, Class, Head, JSON, Peer, Reply, Request, Response};
 use crate::server::kubelet::{self, Parts, Target};
+use crate::sync_loop::ephemeral::Additions;
 
 /// Members may see all but the values of secrets.
 const VIEWERS: &str = "cleat:viewers";
@@ -38,6 +39,8 @@ pub struct Service {
     pub store: Arc<Store>,
     /// `None` when the manifests are not in a directory.
     pub manifests: Option<Manifests>,
+    /// Ephemeral containers, which stand in no manifest.
+    pub additions: Additions,
     /// For the TLS port; on the unix socket the user of the other process counts.
     pub authenticator: Authenticator,
 }
@@ -93,6 +96,10 @@ impl Service {
             Route::OpenApi2 => discovery::openapi_v2(head.header("accept").unwrap_or_default()),
             Route::OpenApi3 => json(&discovery::openapi_v3()),
             Route::OpenApi3V1 => json(&discovery::openapi_v3_v1()),
+            Route::MetricsVersions => json(&discovery::metrics_versions()),
+            Route::MetricsResources => json(&discovery::metrics_resources()),
+            Route::Metrics(resource, namespace) => self.metrics(&self.view(head, resource, namespace, secrets)?),
+            Route::MetricsOf(name) => self.metrics_of(&name)?,
             Route::List(resource, namespace) => self.list(&self.view(head, resource, namespace, secrets)?),
             Route::Watch(resource, namespace) => {
                 return self.watch(head, self.view(head, resource, namespace, secrets)?);
@@ -102,6 +109,7 @@ impl Service {
             Route::Replace(name) => writer.replace(&name, request)?,
             Route::Patch(name) => writer.patch(&name, request)?,
             Route::Delete(name) => writer.delete(&name, request)?,
+            Route::Ephemeral(name) => writer.ephemeral(&name, request, &self.additions)?,
             Route::Log(name) => {
                 let target = self.target(head, &name, Default::No)?;
                 return Ok(answer::of_kubelet(kubelet::log::container_log(&self.parts, &target, &head.query)));
@@ -175,6 +183,38 @@ impl Service {
             "kind": format!("{}List", view.resource.kind()), "apiVersion": "v1",
             "metadata": {"resourceVersion": version.to_string()}, "items": objects,
         }))
+    }
+
+    fn metrics(&self, view: &View) -> Response {
+        let mut items = self.used(view.resource);
+        items.retain(|item| {
+            view.has(item["metadata"]["namespace"].as_str().unwrap_or_default()) && view.selector.matches(item)
+        });
+        if let Some(called) = &view.called {
+            items.iter_mut().for_each(|item| write::call(item, called));
+        }
+        answer::ok(&json!({
+            "kind": format!("{}MetricsList", view.resource.kind()), "apiVersion": usage::VERSION, "metadata": {},
+            "items": items,
+        }))
+    }
+
+    fn metrics_of(&self, name: &Name) -> Result<Response, Response> {
+        let real = self.real_name(name.resource, Some(&name.namespace), &name.name);
+        let is = |item: &&mut Value| {
+            let metadata = &item["metadata"];
+            metadata["name"] == *real && metadata["namespace"].as_str().unwrap_or_default() == name.namespace
+        };
+        let mut all = self.used(name.resource);
+        let found = all.iter_mut().find(is).ok_or_else(|| answer::not_found(name))?;
+        write::call(found, &name.name);
+        Ok(answer::ok(found))
+    }
+
+    fn used(&self, resource: Resource) -> Vec<Value> {
+        let (_, nodes) = self.store.list(Resource::Nodes);
+        let node = nodes.first().map(|(_, entry)| entry.object.json(entry.version, Secrets::Hidden));
+        usage::all(&self.parts, resource, &node.unwrap_or_default())
     }
 
     fn watch(&self, head: &Head, view: View) -> Result<Reply, Response> {

@@ -184,7 +184,8 @@ impl Pod {
     }
 }
 
-fn as_container(c: &core::EphemeralContainer) -> core::Container {
+/// An ephemeral container as the container that it is at heart.
+pub fn as_container(c: &core::EphemeralContainer) -> core::Container {
     core::Container {
         args: c.args.clone(),
         command: c.command.clone(),

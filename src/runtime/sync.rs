@@ -194,6 +194,10 @@ impl Runtime {
                 let sandbox = observed.sandboxes.iter().find(|s| s.sandbox.id == sandbox);
                 match sandbox {
                     Some(sandbox) if !start.is_empty() => {
+                        // What nobody but its record tells of must not run without it.
+                        if start.iter().any(|start| matches!(start.which, plan::Which::Ephemeral(_))) {
+                            self.keep_record(pod, memory)?;
+                        }
                         let ground = Ground::new(pod, observed, sandbox, &volumes);
                         let (next, error) = self.start_all(&ground, memory, &start);
                         Ok((next.and(killing), error))

@@ -66,6 +66,11 @@ impl Store {
         self.tell();
     }
 
+    /// The pod as it is now.
+    pub fn pod(&self, name: &PodName, uid: &PodUid) -> Option<Arc<Pod>> {
+        self.pods.read().get(&(name.clone(), uid.clone())).map(|stored| stored.pod.clone())
+    }
+
     /// The pod's status, as far as it is known.
     pub fn status(&self, pod: &Pod) -> Option<Arc<core::PodStatus>> {
         self.pods.read().get(&(pod.name.clone(), pod.uid.clone()))?.status.clone()

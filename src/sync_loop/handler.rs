@@ -9,6 +9,7 @@ use crossbeam::channel::Sender;
 
 use super::SyncHandler;
 use super::admission::{Admission, Aside};
+use super::ephemeral::{self, Addition, Refused};
 use super::shown::Shown;
 use crate::admission::Refusal;
 use crate::cgroup;
@@ -236,7 +237,7 @@ impl Handler {
     fn resize(&mut self, pod: Arc<Pod>, now: Instant) {
         let old = self.workers.pod(&pod.uid).cloned();
         let running = self.workers.running();
-        match old.map_or(Ok(()), |old| self.admission.resize(&old, &pod, &running)) {
+        match old.as_ref().map_or(Ok(()), |old| self.admission.resize(old, &pod, &running)) {
             Ok(()) => {
                 self.surveys.totals_changed = true;
                 self.workers.want(pod, now);
@@ -246,7 +247,11 @@ impl Handler {
                     let reason = if refusal.may_pass_when_a_pod_ends() { "ResizeDeferred" } else { "ResizeInfeasible" };
                     events::record(events::Kind::Warning, &pod.name, reason, &refusal.message);
                 }
-                self.workers.touch(&pod.uid, None);
+                // It goes on as it is, but for what has nothing to do with resources.
+                match old.map(|old| (ephemeral::keep(Some(&pod), old.clone()), old)) {
+                    Some((with, old)) if !Arc::ptr_eq(&with, &old) => self.workers.want(with, now),
+                    _ => self.workers.touch(&pod.uid, None),
+                }
             }
         }
     }
@@ -294,6 +299,7 @@ impl Handler {
 impl SyncHandler for Handler {
     fn additions(&mut self, pods: Vec<Arc<Pod>>, now: Instant) {
         for pod in pods {
+            let pod = ephemeral::keep(self.records.get(&pod.uid).map(|known| &*known.pod), pod);
             self.shown.store.put(pod.clone());
             if let Some(status) = self.records.get(&pod.uid).and_then(|known| known.status.clone()) {
                 self.shown.store.set_status(&pod, status);
@@ -304,7 +310,10 @@ impl SyncHandler for Handler {
     }
 
     fn updates(&mut self, pods: Vec<Arc<Pod>>, now: Instant) {
-        pods.into_iter().for_each(|pod| self.update(pod, now));
+        for pod in pods {
+            let before = self.shown.store.pod(&pod.name, &pod.uid);
+            self.update(ephemeral::keep(before.as_deref(), pod), now);
+        }
     }
 
     fn removes(&mut self, pods: Vec<Arc<Pod>>, _: Instant) {
@@ -319,7 +328,17 @@ impl SyncHandler for Handler {
 
     fn reconcile(&mut self, pods: Vec<Arc<Pod>>, _: Instant) {
         for pod in pods {
-            self.shown.store.put(pod);
+            let before = self.shown.store.pod(&pod.name, &pod.uid);
+            self.shown.store.put(ephemeral::keep(before.as_deref(), pod));
+        }
+    }
+
+    fn ephemeral(&mut self, addition: Addition, now: Instant) {
+        let found = self.shown.store.list().into_iter().find(|stored| stored.pod.uid == addition.uid);
+        let result = found.ok_or(Refused::Gone).and_then(|stored| addition.to(&stored.pod));
+        addition.answer(result.as_ref().map(drop).map_err(|refused| *refused));
+        if let Ok(pod) = result {
+            self.update(pod, now);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Create, replace, patch and delete, as changes of files in the manifest directory.
 
+mod ephemeral;
 mod files;
 mod patch;
 mod wire;
@@ -15,7 +16,7 @@ use super::answer;
 use super::object::Secrets;
 use super::resource::Resource;
 use super::route::Name;
-use super::store::Store;
+use super::store::{Entry, Store};
 use crate::pod::labels;
 use crate::server::http::{Request, Response};
 
@@ -58,20 +59,8 @@ impl Writer<'_> {
     }
 
     pub fn patch(&self, name: &Name, request: &mut Request<'_>) -> Result<Response> {
-        let kind = request.head.header("content-type").and_then(patch::Kind::of).ok_or_else(|| {
-            answer::failed(
-                415,
-                "this patch is not understood: there are application/json-patch+json, application/merge-patch+json \
-                 and application/strategic-merge-patch+json (no server-side apply)",
-            )
-        })?;
-        let dry = is_dry(request);
-        let bytes = request.body.read(MAX_BODY)?;
-        let patch: Value =
-            serde_json::from_slice(&bytes).map_err(|e| answer::failed(400, &format!("the patch is no JSON: {e}")))?;
-        self.change(name, dry, |document| {
-            patch::apply(kind, document, &patch).map_err(|why| answer::failed(422, &format!("the patch: {why}")))
-        })
+        let patch = Patch::of(request)?;
+        self.change(name, is_dry(request), |document| patch.apply(document))
     }
 
     fn change(&self, name: &Name, dry: bool, change: impl FnOnce(Value) -> Result<Value>) -> Result<Response> {
@@ -79,17 +68,8 @@ impl Writer<'_> {
         let found = self.found(manifests, name)?;
         let before = self.live(name);
         let mut document = change(found.document.clone())?;
-        let expected = document.pointer("/metadata/resourceVersion").and_then(Value::as_str).filter(|v| !v.is_empty());
-        if let (Some(expected), Some((version, _))) = (expected, &before) {
-            if *expected != version.to_string() {
-                let message = format!(
-                    "Operation cannot be fulfilled on {} {:?}: the object has been modified; please apply your changes \
-                     to the latest version and try again",
-                    name.resource.name(),
-                    name.name
-                );
-                return Err(answer::failed(409, &message));
-            }
+        if let Some((version, _)) = &before {
+            same_version(name, &document, *version)?;
         }
         prepare(manifests, name, &mut document)?;
         let text = check(manifests, name, &document)?;
@@ -170,6 +150,14 @@ impl Writer<'_> {
 
 /// The object of this name, as it is now; a pod also by the name in its manifest.
 pub fn find(store: &Store, name: &Name, manifests: Option<&Manifests>) -> Option<(u64, Value)> {
+    newest(store, name, manifests).map(|entry| {
+        let mut value = entry.object.json(entry.version, Secrets::Shown);
+        call(&mut value, &name.name);
+        (entry.version, value)
+    })
+}
+
+fn newest(store: &Store, name: &Name, manifests: Option<&Manifests>) -> Option<Entry> {
     let (_, all) = store.list(name.resource);
     let wanted = |key: &str| match (name.resource, manifests) {
         (Resource::Pods, Some(m)) => m.manifest_name(key) == m.manifest_name(&name.name),
@@ -178,11 +166,7 @@ pub fn find(store: &Store, name: &Name, manifests: Option<&Manifests>) -> Option
     let named = all.iter().filter(|(key, _)| *key.namespace == *name.namespace && wanted(&key.name));
     // One that ends may have the name too; it came first.
     let newest = named.max_by_key(|(key, entry)| (*key.name == *name.name, seen_at(&entry.object), entry.version));
-    newest.map(|(_, entry)| {
-        let mut value = entry.object.json(entry.version, Secrets::Shown);
-        call(&mut value, &name.name);
-        (entry.version, value)
-    })
+    newest.map(|(_, entry)| entry.clone())
 }
 
 /// Gives an object the name that it was asked for by: kubectl looks for it under that name.
@@ -207,6 +191,51 @@ pub fn annotate(value: &mut Value, manifests: Option<&Manifests>, name: &Name) {
     {
         metadata.insert("annotations".to_owned(), annotations);
     }
+}
+
+/// A patch, with what its request says.
+struct Patch {
+    kind: patch::Kind,
+    value: Value,
+}
+
+impl Patch {
+    fn of(request: &mut Request<'_>) -> Result<Patch> {
+        let kind = request.head.header("content-type").and_then(patch::Kind::of).ok_or_else(|| {
+            answer::failed(
+                415,
+                "this patch is not understood: there are application/json-patch+json, application/merge-patch+json \
+                 and application/strategic-merge-patch+json (no server-side apply)",
+            )
+        })?;
+        let bytes = request.body.read(MAX_BODY)?;
+        let value =
+            serde_json::from_slice(&bytes).map_err(|e| answer::failed(400, &format!("the patch is no JSON: {e}")))?;
+        Ok(Patch { kind, value })
+    }
+
+    fn apply(&self, document: Value) -> Result<Value> {
+        patch::apply(self.kind, document, &self.value).map_err(|why| answer::failed(422, &format!("the patch: {why}")))
+    }
+}
+
+/// Whoever says which version an object is a change of, means that one.
+fn same_version(name: &Name, document: &Value, version: u64) -> Result<()> {
+    let expected = document.pointer("/metadata/resourceVersion").and_then(Value::as_str).filter(|v| !v.is_empty());
+    match expected.is_none_or(|expected| *expected == version.to_string()) {
+        true => Ok(()),
+        false => Err(modified(name)),
+    }
+}
+
+fn modified(name: &Name) -> Response {
+    let message = format!(
+        "Operation cannot be fulfilled on {} {:?}: the object has been modified; please apply your changes to the \
+         latest version and try again",
+        name.resource.name(),
+        name.name
+    );
+    answer::failed(409, &message)
 }
 
 fn is_dry(request: &Request<'_>) -> bool {

@@ -10,7 +10,7 @@ pub(crate) mod log;
 mod metrics;
 mod pods;
 mod route;
-mod stats;
+pub(crate) mod stats;
 pub(crate) mod streaming;
 
 use std::path::{Path, PathBuf};
