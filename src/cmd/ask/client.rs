@@ -11,6 +11,7 @@ use super::Error;
 /// Bytes of the head of an answer.
 const MAX_HEAD: u64 = 64 << 10;
 
+#[derive(Clone)]
 pub struct Client {
     socket: PathBuf,
 }

@@ -2,8 +2,10 @@
 
 mod apply;
 mod client;
+mod copy;
 mod delete;
 mod describe;
+mod forward;
 mod get;
 mod logs;
 mod options;
@@ -37,6 +39,10 @@ pub enum Error {
     File { path: String, why: String },
     #[error("writing: {0}")]
     Write(io::Error),
+    #[error("listening on {address}: {source}")]
+    Listen { address: String, source: io::Error },
+    #[error("starting a thread: {0}")]
+    Thread(io::Error),
     #[error("the terminal: {0}")]
     Terminal(io::Error),
     #[error("the command ended with {0}")]
@@ -108,6 +114,20 @@ pub const COMMANDS: &[Command] = &[
         help: "join the main process of a container",
         flags: &["namespace", "container", "stdin", "tty"],
         run: remote::attach,
+    },
+    Command {
+        name: "port-forward",
+        operands: "POD [LOCAL:]PORT...",
+        help: "make ports of a pod ports of this machine",
+        flags: &["namespace", "address"],
+        run: forward::run,
+    },
+    Command {
+        name: "cp",
+        operands: "FROM TO",
+        help: "copy files to or from a container: POD:PATH, or a path here",
+        flags: &["namespace", "container"],
+        run: copy::run,
     },
     Command {
         name: "apply",

@@ -79,6 +79,12 @@ fn target(options: &Options, pod: &str, action: &str, wants: Wants, command: &[S
     target
 }
 
+/// What is asked for a command that is run for another one's sake.
+pub fn command(options: &Options, pod: &str, stdin: bool, command: &[&str]) -> String {
+    let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
+    target(options, pod, "exec", Wants { stdin, tty: false }, &command)
+}
+
 fn join(client: &Client, target: &str, wants: Wants) -> Result<(), Error> {
     let process = Process::start(client, target, wants.stdin, wants.tty)?;
     // Dropped, and the terminal given back, before anything is said about the end.
@@ -134,7 +140,7 @@ impl Process {
             // What ends the process, or the connection, is told by what is read.
             let _ = writer.copy(stdin, from);
         };
-        std::thread::Builder::new().name("stdin".to_owned()).spawn(work).map(drop).map_err(Error::Terminal)
+        std::thread::Builder::new().name("stdin".to_owned()).spawn(work).map(drop).map_err(Error::Thread)
     }
 
     /// Passes on what the process says, to its end.

@@ -5,6 +5,7 @@
 //! Headers are sent uncompressed, in stored blocks; those of answers say nothing, and are passed over.
 
 use std::io::{self, BufReader, ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
@@ -91,6 +92,12 @@ impl Session {
 
     pub fn writer(&self) -> Writer {
         self.writer.clone()
+    }
+
+    /// Ends the connection, also for whoever is writing to it.
+    pub fn close(&self) {
+        // One that has ended is closed already.
+        let _ = self.reader.get_ref().shutdown(Shutdown::Both);
     }
 }
 
