@@ -170,9 +170,10 @@ pub fn run(config: &Config) -> Result<(), Error> {
     spawn("signals", move || heed(signals, &wakers, stop))?;
 
     // Versions go on rising over restarts, as far as the clock does.
-    let shown_objects = Arc::new(api::Store::new(u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(1)));
     let event_log = Arc::new(events::Log::open(config.root_dir.join("events.json")));
     let (pods, feed) = (store.clone(), api::Feed::default());
+    let version = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(1);
+    let shown_objects = Arc::new(api::Store::new(version, feed.clone()));
     event_log.start(Box::new(move |name| pods.uid(name)), teller(&feed)).map_err(Error::start("the events"))?;
     if config.api.socket.is_some() || config.api.port.is_some() {
         store.on_change(teller(&feed));

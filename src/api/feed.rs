@@ -1,4 +1,5 @@
-//! Keeps the store as the agent is: a thread that looks when it is told that something is other.
+//! Keeps the store as the agent is, while somebody asks: a thread that looks when it is told that
+//! something is other.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -63,7 +64,9 @@ fn follow(told: &Receiver<()>, sources: &Sources, store: &Store) {
     let mut node = Condition { ready: None, since: Timestamp::now() };
     loop {
         let shown = node.look(sources, Instant::now(), Timestamp::now());
-        store.replace(objects(sources, &shown));
+        if store.is_wanted(Instant::now()) {
+            store.replace(objects(sources, &shown));
+        }
         // Its own sender keeps the channel open.
         if told.recv_timeout(LOOK).is_ok() {
             std::thread::sleep(GATHER);
