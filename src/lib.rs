@@ -25,6 +25,7 @@ pub mod source;
 pub mod status;
 pub mod sync_loop;
 pub mod sys;
+pub mod tar;
 pub mod volume;
 pub mod worker;
 pub mod yaml;
