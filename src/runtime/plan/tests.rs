@@ -112,7 +112,13 @@ struct Case<'a> {
 
 impl Case<'_> {
     fn new<'a>(policy: &str, containers: &str, observed: &'a str) -> Case<'a> {
-        Case { pod: pod(policy, containers), observed, verdicts: HashMap::new(), killed: HashSet::new(), ordered: HashSet::new() }
+        Case {
+            pod: pod(policy, containers),
+            observed,
+            verdicts: HashMap::new(),
+            killed: HashSet::new(),
+            ordered: HashSet::new(),
+        }
     }
 
     /// `stop`, `recreate#ATTEMPT a b`, or `kill a start b c`; restarts have their count behind the
