@@ -40,7 +40,7 @@ use crate::source::mux::{Channel, PodUpdate};
 use crate::source::names::Names;
 use crate::source::wake::{self, Waker};
 use crate::status::{Store, events};
-use crate::sync_loop::ephemeral::Additions;
+use crate::sync_loop::orders::Orders;
 use crate::sync_loop::{self, Admission, Handler, Heartbeat, ImageCare, Inputs, Shown, SurveyWork, Tiers};
 use crate::worker::{Pool, Workers};
 
@@ -189,8 +189,8 @@ pub fn run(config: &Config) -> Result<(), Error> {
         };
         feed.start(sources, shown_objects.clone()).map_err(Error::start("the API"))?;
     }
-    let (additions, ephemeral) = Additions::new();
-    let more = |parts: &_| api::endpoints(config, parts, &shown_objects, &additions);
+    let (orders, given) = Orders::new();
+    let more = |parts: &_| api::endpoints(config, parts, &shown_objects, &orders);
     server::start(config, &runtime, client, &store, &heartbeat, more)?;
 
     let (survey, surveys) = bounded(1);
@@ -203,7 +203,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let inputs = Inputs {
         updates,
         objects: changed_objects,
-        ephemeral,
+        orders: given,
         pleg: events,
         probes,
         lanes,

@@ -110,3 +110,94 @@ fn top() {
         serde_json::from_str(&kubectl.run(&["get", "--raw", "/apis/metrics.k8s.io/v1beta1/nodes"])).expect("is JSON");
     assert_eq!(raw["items"][0]["kind"], "NodeMetrics");
 }
+
+/// A pod that ends only when it is killed, and has an hour until then.
+fn stubborn(name: &str) -> String {
+    pod(name, "trap '' TERM; echo on; while true; do sleep 1; done").replace("Seconds: 1\n", "Seconds: 3600\n")
+}
+
+#[test]
+fn deleting() {
+    let kubectl = Kubectl::start();
+    let manifests = kubectl.node.agent.manifests();
+    for name in ["a", "b", "c", "d", "e"] {
+        kubectl.run(&["apply", "-f", &kubectl.file(&format!("{name}.yaml"), &stubborn(name))]);
+        kubectl.node.runs(name);
+    }
+    // Nothing but a look.
+    let tried = kubectl.output(&["delete", "pod", "a", "--dry-run=server"]);
+    // Old ones want another description of the API for it.
+    assert!(tried.status.success() || String::from_utf8_lossy(&tried.stderr).contains("doesn't support dry-run"));
+    assert!(manifests.join("default_a.pod.api.yaml").exists());
+    assert_eq!(kubectl.json(&["get", "pod", "a"])["metadata"]["deletionTimestamp"], Value::Null);
+
+    kubectl.run(&["delete", "pod", "a", "--wait=false"]);
+    assert!(!manifests.join("default_a.pod.api.yaml").exists());
+    let ending = kubectl.json(&["get", "pod", "a"]);
+    assert!(ending["metadata"]["deletionTimestamp"].is_string(), "{ending}");
+    assert_eq!(ending["metadata"]["deletionGracePeriodSeconds"], 3600);
+    eventually("that it is ending", SOON, || {
+        let row = kubectl.table(&["get", "pod", "a", "--no-headers"]).concat();
+        if row[1..3] == ["1/1", "Terminating"] { Ok(()) } else { Err(row.join(" ")) }
+    });
+    assert_eq!(kubectl.run(&["logs", "a"]), "on\n");
+    assert_eq!(kubectl.run(&["exec", "a", "--", "echo", "still"]), "still\n");
+    let exists = kubectl.refused(&["create", "-f", &kubectl.file("a.yaml", &stubborn("a"))]);
+    assert!(exists.contains("already exists"), "{exists}");
+    // Those who can't wait shorten it.
+    kubectl.run(&["delete", "pod", "a", "--force", "--grace-period=0", "--timeout=60s"]);
+    assert!(kubectl.refused(&["get", "pod", "a"]).contains("not found"));
+
+    kubectl.run(&["delete", "pod", "b", "--grace-period=1", "--timeout=60s"]);
+    kubectl.run(&["delete", "pod", "c", "--now", "--timeout=60s"]);
+    kubectl.run(&["create", "configmap", "kept", "--from-literal=a=b"]);
+    kubectl.run(&["delete", "pods", "--all", "--grace-period=1", "--timeout=60s"]);
+    assert_eq!(kubectl.run(&["get", "pods", "-o", "name"]), "");
+    assert_eq!(kubectl.run(&["get", "configmaps", "-o", "name"]), "configmap/kept\n");
+    kubectl.node.nothing_left();
+    // A pod whose manifest somebody removes shows its end too.
+    kubectl.node.write("f", &stubborn("f"));
+    kubectl.node.runs("f");
+    kubectl.node.remove("f");
+    eventually("that it is ending", SOON, || {
+        let text = kubectl.run(&["get", "pods"]);
+        if text.contains("Terminating") { Ok(()) } else { Err(text) }
+    });
+    kubectl.run(&["delete", "pod", "f", "--now", "--timeout=60s"]);
+}
+
+#[test]
+fn names_ages_and_fields() {
+    let mut kubectl = Kubectl::start();
+    let text = pod("web", "exit 3").replace("metadata: {name: web,", "metadata: {generateName: web-,");
+    let file = kubectl.file("web.yaml", &text);
+    let names =
+        [kubectl.run(&["create", "-f", &file, "-o", "name"]), kubectl.run(&["create", "-f", &file, "-o", "name"])];
+    assert!(names.iter().all(|name| name.starts_with("pod/web-") && name.trim_end().len() == 13), "{names:?}");
+    assert_ne!(names[0], names[1]);
+    let name = names[0].trim_end().trim_start_matches("pod/");
+    eventually("events of the container", SOON, || {
+        let events = kubectl.json(&["get", "events"]);
+        let of = |event: &Value| {
+            let involved = &event["involvedObject"];
+            let ours = involved["name"].as_str().is_some_and(|n| n.starts_with(name));
+            ours && event["reason"] == "BackOff" && involved["fieldPath"] == "spec.containers{main}"
+        };
+        if events["items"].as_array().is_some_and(|all| all.iter().any(of)) { Ok(()) } else { Err(events.to_string()) }
+    });
+    let nameless = pod("web", "exit 3").replace("name: web,", "");
+    let refused = kubectl.refused(&["create", "-f", &kubectl.file("nameless.yaml", &nameless)]);
+    assert!(refused.contains("name"), "{refused}");
+
+    kubectl.run(&["create", "configmap", "settings", "--from-literal=a=b"]);
+    let created = |text: &Value| text["metadata"]["creationTimestamp"].as_str().map(str::to_owned).expect("has an age");
+    let first = created(&kubectl.json(&["get", "configmap", "settings"]));
+    assert_ne!(kubectl.table(&["get", "configmap", "settings"])[1][2], "<unknown>");
+    kubectl.run(&["patch", "configmap", "settings", "--type=merge", "-p", r#"{"data": {"a": "c"}}"#]);
+    kubectl.node.agent.kill();
+    kubectl.node.agent.start();
+    eventually("the changed one", SOON, || match kubectl.json(&["get", "configmap", "settings"]) {
+        map if map["data"]["a"] == "c" && created(&map) == first => Ok(()),
+        map => Err(map.to_string()),
+    });
+}

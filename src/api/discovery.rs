@@ -57,7 +57,7 @@ pub fn resources() -> Value {
     for resource in Resource::ALL {
         let mut verbs = vec!["get", "list", "watch"];
         if resource.is_writable() {
-            verbs.extend(["create", "delete", "patch", "update"]);
+            verbs.extend(["create", "delete", "deletecollection", "patch", "update"]);
         }
         all.push(json!({
             "name": resource.name(), "singularName": resource.kind().to_lowercase(),

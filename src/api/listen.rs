@@ -13,11 +13,11 @@ use crate::disk;
 use crate::server::auth::{Authenticator, Tokens};
 use crate::server::http::{Endpoint, Tcp, Unix};
 use crate::server::kubelet::Parts;
-use crate::sync_loop::ephemeral::Additions;
+use crate::sync_loop::orders::Orders;
 
 /// The endpoints that are configured. One that can't be had costs itself alone, which is told in the
 /// log: pods run without it.
-pub fn endpoints(config: &Config, parts: &Arc<Parts>, store: &Arc<Store>, additions: &Additions) -> Vec<Endpoint> {
+pub fn endpoints(config: &Config, parts: &Arc<Parts>, store: &Arc<Store>, orders: &Orders) -> Vec<Endpoint> {
     let service = |authenticator| {
         let directory = config.static_pod_path.clone().filter(|path| !path.is_file());
         let manifests = directory.map(|directory| Manifests { directory, node_name: config.node_name.clone() });
@@ -25,7 +25,7 @@ pub fn endpoints(config: &Config, parts: &Arc<Parts>, store: &Arc<Store>, additi
             parts: parts.clone(),
             store: store.clone(),
             manifests,
-            additions: additions.clone(),
+            orders: orders.clone(),
             authenticator,
         })
     };

@@ -1,5 +1,7 @@
 //! What a request is about. Pure.
 
+use serde_json::Value;
+
 use super::resource::Resource;
 use super::usage;
 use crate::server::http::{Class, Head, Method};
@@ -30,6 +32,8 @@ pub enum Route {
     Replace(Name),
     Patch(Name),
     Delete(Name),
+    /// All of those that are asked for.
+    DeleteAll(Resource, String),
     /// Adds ephemeral containers.
     Ephemeral(Name),
     Log(Name),
@@ -46,6 +50,15 @@ pub struct Name {
     /// Empty for those that are in none.
     pub namespace: String,
     pub name: String,
+}
+
+impl Name {
+    /// That of an object.
+    pub fn of(resource: Resource, object: &Value) -> Option<Name> {
+        let text = |path: &str| object.pointer(path).and_then(Value::as_str).map(str::to_owned);
+        let namespace = text("/metadata/namespace").unwrap_or_default();
+        Some(Name { resource, namespace, name: text("/metadata/name")? })
+    }
 }
 
 impl Route {
@@ -90,9 +103,12 @@ impl Route {
             Route::Watch(..) | Route::Log(_) | Route::Exec(_) | Route::Attach(_) | Route::PortForward(_) => {
                 Class::Stream
             }
-            Route::Create(..) | Route::Replace(_) | Route::Patch(_) | Route::Delete(_) | Route::Ephemeral(_) => {
-                Class::Slow
-            }
+            Route::Create(..)
+            | Route::Replace(_)
+            | Route::Patch(_)
+            | Route::Delete(_)
+            | Route::DeleteAll(..)
+            | Route::Ephemeral(_) => Class::Slow,
             // They may be measured first.
             Route::Metrics(..) | Route::MetricsOf(_) => Class::Slow,
             // Their annotations are in files.
@@ -110,6 +126,7 @@ impl Route {
                 | Route::Replace(_)
                 | Route::Patch(_)
                 | Route::Delete(_)
+                | Route::DeleteAll(..)
                 | Route::Ephemeral(_)
                 | Route::Exec(_)
                 | Route::Attach(_)
@@ -139,6 +156,10 @@ fn collection(head: &Head, resource: Resource, namespace: Option<&str>) -> Route
         Method::Get if head.query.flag("watch") => Route::Watch(resource, namespace),
         Method::Get | Method::Head => Route::List(resource, namespace),
         Method::Post if resource.is_writable() && namespace.is_some() => Route::Create(resource, namespace),
+        Method::Delete if resource.is_writable() => match namespace {
+            Some(namespace) => Route::DeleteAll(resource, namespace),
+            None => Route::WrongMethod,
+        },
         _ => Route::WrongMethod,
     }
 }
@@ -212,7 +233,9 @@ mod tests {
             ("PUT", "/api/v1/namespaces/ns/pods/web", Route::Replace(web())),
             ("PATCH", "/api/v1/namespaces/ns/pods/web", Route::Patch(web())),
             ("DELETE", "/api/v1/namespaces/ns/pods/web", Route::Delete(web())),
-            ("DELETE", "/api/v1/namespaces/ns/pods", Route::WrongMethod),
+            ("DELETE", "/api/v1/namespaces/ns/pods", Route::DeleteAll(Resource::Pods, "ns".to_owned())),
+            ("DELETE", "/api/v1/pods", Route::WrongMethod),
+            ("DELETE", "/api/v1/namespaces/ns/events", Route::WrongMethod),
             ("DELETE", "/api/v1/nodes/n", Route::WrongMethod),
             ("GET", "/api/v1/namespaces/ns/pods/web/log", Route::Log(web())),
             ("POST", "/api/v1/namespaces/ns/pods/web/log", Route::NotFound),

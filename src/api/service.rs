@@ -19,7 +19,7 @@ use crate::pod::Pod;
 use crate::server::auth::{Authenticator, MASTERS, User};
 use crate::server::http::{self, Address, Class, Head, JSON, Peer, Reply, Request, Response};
 use crate::server::kubelet::{self, Parts, Target};
-use crate::sync_loop::ephemeral::Additions;
+use crate::sync_loop::orders::Orders;
 
 /// Members may see all but the values of secrets.
 const VIEWERS: &str = "cleat:viewers";
@@ -39,8 +39,8 @@ pub struct Service {
     pub store: Arc<Store>,
     /// `None` when the manifests are not in a directory.
     pub manifests: Option<Manifests>,
-    /// Ephemeral containers, which stand in no manifest.
-    pub additions: Additions,
+    /// What stands in no manifest.
+    pub orders: Orders,
     /// For the TLS port; on the unix socket the user of the other process counts.
     pub authenticator: Authenticator,
 }
@@ -83,7 +83,7 @@ impl Service {
 
     fn answer(&self, route: Route, request: &mut Request<'_>, user: &User, role: Role) -> Result<Reply, Response> {
         let secrets = if role == Role::Admin { Secrets::Shown } else { Secrets::Hidden };
-        let writer = Writer { manifests: self.manifests.as_ref(), store: &self.store };
+        let writer = Writer { manifests: self.manifests.as_ref(), store: &self.store, orders: &self.orders };
         let head = &request.head;
         let json = |value: &Value| answer::ok(value);
         let response = match route {
@@ -108,8 +108,18 @@ impl Service {
             Route::Create(resource, namespace) => writer.create(resource, &namespace.unwrap_or_default(), request)?,
             Route::Replace(name) => writer.replace(&name, request)?,
             Route::Patch(name) => writer.patch(&name, request)?,
-            Route::Delete(name) => writer.delete(&name, request)?,
-            Route::Ephemeral(name) => writer.ephemeral(&name, request, &self.additions)?,
+            Route::Delete(name) => writer.delete(&name, &write::DeleteOptions::of(request)?)?,
+            Route::DeleteAll(resource, namespace) => {
+                let view = self.view(head, resource, Some(namespace), secrets)?;
+                let options = write::DeleteOptions::of(request)?;
+                let (_, all) = view.list(&self.store);
+                writer.delete_all(
+                    &all.iter().filter_map(|object| Name::of(resource, object)).collect::<Vec<_>>(),
+                    &options,
+                )?;
+                self.list(&view)
+            }
+            Route::Ephemeral(name) => writer.ephemeral(&name, request)?,
             Route::Log(name) => {
                 let target = self.target(head, &name, Default::No)?;
                 return Ok(answer::of_kubelet(kubelet::log::container_log(&self.parts, &target, &head.query)));
@@ -258,7 +268,8 @@ impl Service {
         let real = self.real_name(Resource::Pods, Some(&name.namespace), &name.name);
         let all = self.parts.store.list();
         let named = |pod: &Pod| *pod.name.namespace == *name.namespace && *pod.name.name == *real;
-        let stored = all.iter().find(|stored| named(&stored.pod)).ok_or_else(|| answer::not_found(name))?;
+        let found = all.iter().filter(|stored| named(&stored.pod)).min_by_key(|stored| stored.ending);
+        let stored = found.ok_or_else(|| answer::not_found(name))?;
         let pod = &stored.pod;
         let container = match head.query.get("container").filter(|name| !name.is_empty()) {
             Some(container) => container.to_owned(),

@@ -368,7 +368,13 @@ impl Runtime {
             }
             if let Some(kill) = planned.filter(|_| !begun) {
                 let message = kill_message(kill, &container.name);
-                events::record(events::Kind::Normal, &pod.name, "Killing", &message);
+                events::record_of(
+                    events::Kind::Normal,
+                    &pod.name,
+                    pod.field_path(&container.name),
+                    "Killing",
+                    &message,
+                );
                 if kill.restart {
                     memory.killed_to_restart.insert(kill.id.clone());
                     if restarts_at_once(observed, memory, spec, now) {
@@ -377,7 +383,13 @@ impl Runtime {
                 }
             } else if hook_failed && !begun {
                 let message = format!("Container {}: FailedPostStartHook", container.name);
-                events::record(events::Kind::Normal, &pod.name, "Killing", &message);
+                events::record_of(
+                    events::Kind::Normal,
+                    &pod.name,
+                    pod.field_path(&container.name),
+                    "Killing",
+                    &message,
+                );
             }
             let victim = Victim {
                 target: &target,

@@ -2,8 +2,8 @@
 //! blocks: what takes time is given to workers and lanes, which report back here.
 
 mod admission;
-pub mod ephemeral;
 mod handler;
+pub mod orders;
 mod shown;
 
 use std::collections::BTreeSet;
@@ -39,8 +39,8 @@ pub struct Inputs {
     pub updates: Receiver<PodUpdate>,
     /// Objects that pods refer to have changed.
     pub objects: Receiver<BTreeSet<Key>>,
-    /// Ephemeral containers for pods.
-    pub ephemeral: Receiver<ephemeral::Addition>,
+    /// What people order of pods.
+    pub orders: Receiver<orders::Order>,
     pub pleg: Receiver<pleg::Event>,
     pub probes: Receiver<ProbeResult>,
     /// Lanes that are done.
@@ -62,8 +62,8 @@ pub trait SyncHandler {
     fn reconcile(&mut self, pods: Vec<Arc<Pod>>, now: Instant);
     /// The source has been heard.
     fn source_heard(&mut self, source: Source, now: Instant);
-    /// A pod is to have more ephemeral containers.
-    fn ephemeral(&mut self, addition: ephemeral::Addition, now: Instant);
+    /// Somebody orders something of a pod.
+    fn order(&mut self, order: orders::Order, now: Instant);
     /// Objects that pods refer to have come, changed or gone.
     fn objects(&mut self, changed: BTreeSet<Key>);
     fn pleg(&mut self, event: pleg::Event, now: Instant);
@@ -122,8 +122,8 @@ pub fn run(handler: &mut dyn SyncHandler, inputs: &Inputs, heartbeat: &Heartbeat
             recv(inputs.objects) -> changed => if let Ok(changed) = changed {
                 handler.objects(changed);
             },
-            recv(inputs.ephemeral) -> addition => if let Ok(addition) = addition {
-                handler.ephemeral(addition, Instant::now());
+            recv(inputs.orders) -> order => if let Ok(order) = order {
+                handler.order(order, Instant::now());
             },
             recv(inputs.pleg) -> event => if let Ok(event) = event {
                 handler.pleg(event, Instant::now());

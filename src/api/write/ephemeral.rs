@@ -9,10 +9,10 @@ use crate::api::route::Name;
 use crate::pod::{Pod, core};
 use crate::server::http::{Method, Request, Response};
 use crate::source::manifest::{defaults, validate};
-use crate::sync_loop::ephemeral::{Additions, Refused};
+use crate::sync_loop::orders::What;
 
 impl Writer<'_> {
-    pub fn ephemeral(&self, name: &Name, request: &mut Request<'_>, additions: &Additions) -> Result<Response> {
+    pub fn ephemeral(&self, name: &Name, request: &mut Request<'_>) -> Result<Response> {
         let found = newest(self.store, name, self.manifests);
         let Some((version, Object::Pod { pod, .. })) = found.map(|entry| (entry.version, entry.object)) else {
             return Err(answer::not_found(name));
@@ -24,17 +24,13 @@ impl Writer<'_> {
         };
         super::same_version(name, &document, version)?;
         let list = containers(name, &pod, &document)?;
-        if is_dry(request) || list == pod.spec.ephemeral_containers.as_deref().unwrap_or_default() {
+        if is_dry(request)? || list == pod.spec.ephemeral_containers.as_deref().unwrap_or_default() {
             return Ok(answer::ok(&live()));
         }
         let names: Vec<&str> = list.iter().map(|c| c.name.as_str()).collect();
         log::info!("{}: its ephemeral containers are to be {}", pod.name, names.join(", "));
-        match additions.add(pod.uid.clone(), list) {
-            Ok(()) => Ok(answer::ok(&self.seen(name, version).unwrap_or_else(live))),
-            Err(Refused::Gone) => Err(answer::not_found(name)),
-            Err(Refused::Stale) => Err(super::modified(name)),
-            Err(Refused::Busy) => Err(answer::failed(503, &Refused::Busy.to_string())),
-        }
+        self.orders.give(pod.uid.clone(), What::Ephemeral(list)).map_err(|why| super::not_taken(name, why))?;
+        Ok(answer::ok(&self.seen(name, version).unwrap_or_else(live)))
     }
 }
 
