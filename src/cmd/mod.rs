@@ -32,7 +32,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             ExitCode::SUCCESS
         }
         Some("--help" | "-h" | "help") => {
-            print!("{USAGE}\n{}", ask::USAGE);
+            print!("{USAGE}\n{}", ask::usage());
             ExitCode::SUCCESS
         }
         Some("") | None => {

@@ -463,7 +463,7 @@ fn target<'a>(ground: &'a Ground<'_>, container: &str) -> Result<Option<&'a Cont
 }
 
 /// What [`Memory::restarts`] has a container under.
-fn restarts_key(spec: &core::Container) -> String {
+pub(super) fn restarts_key(spec: &core::Container) -> String {
     format!("{}/{}", spec.name, identity::container_hash(spec))
 }
 

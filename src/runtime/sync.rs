@@ -11,7 +11,7 @@ use super::memory::Memory;
 use super::plan::{self, Kill, Plan, Why};
 use super::start::{Ground, restarts_at_once};
 use super::terminate::{Stopped, Target};
-use super::{Error, Runtime, paths, record};
+use super::{Error, Runtime, order, paths, record};
 use crate::cgroup::Values;
 use crate::cri::{PodRef, Sandbox, SandboxId, SandboxStatus, UnixNanos};
 use crate::disk;
@@ -104,6 +104,7 @@ impl Runtime {
         }
         let observed = self.observe(&pod.uid, memory, fresh)?;
         forget(memory, &observed);
+        order::take(pod, memory, &observed);
         self.read_messages(&pod.uid, memory, &observed);
         self.probes.update(pod, &self.running(pod, memory, &observed), before);
         let deadline = self.deadline(pod, memory, before);
@@ -165,7 +166,13 @@ impl Runtime {
 
     fn act(&self, pod: &Arc<Pod>, memory: &mut Memory, observed: &Observed) -> Result<(Next, Option<Error>), Error> {
         let verdicts = self.probes.verdicts(&pod.uid).verdicts;
-        let facts = plan::Facts { pod, observed, verdicts: &verdicts, killed_to_restart: &memory.killed_to_restart };
+        let facts = plan::Facts {
+            pod,
+            observed,
+            verdicts: &verdicts,
+            killed_to_restart: &memory.killed_to_restart,
+            ordered: &memory.ordered,
+        };
         match plan::plan(&facts) {
             Plan::Stop => {
                 self.stop(&Target::Known(pod.clone()), memory, observed).map(|stopped| (stopped.wait(), None))
@@ -448,6 +455,7 @@ fn kill_message(kill: &Kill, container: &str) -> String {
         Why::LivenessFailed => "failed liveness probe",
         Why::StartupFailed => "failed startup probe",
         Why::Resized => "is to have other resources",
+        Why::Ordered => "is stopped on request",
         Why::Unknown => "is in an unknown state",
     };
     let then = if kill.restart { ", will be restarted" } else { "" };
@@ -477,6 +485,7 @@ fn forget(memory: &mut Memory, observed: &Observed) {
     let alive: HashSet<_> =
         observed.containers.iter().filter(|c| c.is_alive()).map(|c| &c.status.container.id).collect();
     memory.kills.retain(|id, _| alive.contains(id));
+    memory.ordered.retain(|id| alive.contains(id));
     memory.post_start_failed.retain(|id, _| alive.contains(id));
     let sandboxes: HashSet<_> = observed.sandboxes.iter().map(|s| &s.sandbox.id).collect();
     memory.stopped.retain(|id| sandboxes.contains(id));

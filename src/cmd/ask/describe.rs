@@ -12,7 +12,7 @@ use crate::server::http::percent_encode;
 pub fn run(client: &Client, options: &Options) -> Result<(), Error> {
     let (kind, name) = options.kind_and_name()?;
     let resource = resource(&kind)?;
-    let namespace = options.namespace.as_deref().unwrap_or("default");
+    let namespace = options.namespace();
     let name = name.ok_or_else(|| Error::Usage("there has to be a name: describe pod web".to_owned()))?;
     let object = client.json(&path(resource, Some(namespace), Some(&name)), "")?;
     if resource != Resource::Pods {

@@ -15,7 +15,7 @@ pub fn run(client: &Client, options: &Options) -> Result<(), Error> {
         _ => return Err(Error::Usage("there has to be a pod: logs web".to_owned())),
     };
     let pod = pod.strip_prefix("pod/").unwrap_or(pod);
-    let namespace = options.namespace.as_deref().unwrap_or("default");
+    let namespace = options.namespace();
     let mut target = format!("{}/log?", path(Resource::Pods, Some(namespace), Some(pod)));
     let mut add = |name: &str, value: &str| target.push_str(&format!("{name}={}&", percent_encode(value)));
     if let Some(container) = container {
