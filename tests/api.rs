@@ -3,7 +3,8 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
 use serde_json::Value;
@@ -290,4 +291,15 @@ fn at_a_terminal_and_with_files() {
     assert!(kubectl.refused(&["get", "pod", "once"]).contains("not found"));
     kubectl.node.remove("web");
     kubectl.run(&["wait", "--for=delete", "pod/web", "--timeout=60s"]);
+}
+
+/// To the agent, a process outside of its PID namespace has no number.
+#[test]
+fn the_socket_from_another_pid_namespace() {
+    let node = support::node::Node::start();
+    let mut stream = UnixStream::connect(node.agent.root().join("api.sock")).expect("connects");
+    stream.write_all(b"GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("asks");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("answers");
+    assert!(text.starts_with("HTTP/1.1 200 ") && text.contains("gitVersion"), "{text}");
 }
