@@ -11,6 +11,8 @@ mod feed;
 mod listen;
 mod node;
 mod object;
+mod own;
+mod page;
 mod resource;
 mod route;
 mod selector;
@@ -20,7 +22,7 @@ mod table;
 mod watch;
 mod write;
 
-pub use credentials::kubeconfig;
+pub use credentials::{kubeconfig, page_address};
 pub use feed::{Feed, Sources};
 pub use listen::endpoints;
 pub use node::node;
