@@ -11,6 +11,8 @@ mod feed;
 mod listen;
 mod node;
 mod object;
+mod own;
+mod page;
 mod resource;
 mod route;
 mod selector;
@@ -21,7 +23,7 @@ mod usage;
 mod watch;
 mod write;
 
-pub use credentials::kubeconfig;
+pub use credentials::{kubeconfig, page_address};
 pub use feed::{Feed, Sources};
 pub use listen::endpoints;
 pub use node::node;
