@@ -252,3 +252,187 @@ fn joining_main_processes() {
     let missing = cli.refused(&["attach", "none"]);
     assert!(missing.contains("pods \"none\" not found"), "{missing}");
 }
+
+#[test]
+fn ports_of_pods() {
+    let cli = Cli::start();
+    let page = "mkdir /w; echo served > /w/index.html; httpd -f -p 8080 -h /w";
+    cli.node.write("web", &pod("web", page));
+    cli.node.runs("web");
+    let mut forward = cli.command(&["port-forward", "web", "18080:8080", ":8081"]);
+    let mut forward = forward.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("runs");
+    let mut said = BufReader::new(forward.stdout.take().expect("is piped")).lines();
+    let mut line = || said.next().expect("says where").expect("is text");
+    assert_eq!(line(), "Forwarding from 127.0.0.1:18080 -> 8080");
+    let closed = line();
+    let closed = closed.strip_prefix("Forwarding from 127.0.0.1:").and_then(|rest| rest.split(' ').next());
+    let closed: u16 = closed.and_then(|port| port.parse().ok()).expect("a port");
+    let ask = |port: u16| {
+        let mut stream = cli.node.containerd.cell().connect(port).expect("connects");
+        let _ = stream.write_all(b"GET / HTTP/1.0\r\n\r\n");
+        let mut text = String::new();
+        let _ = stream.read_to_string(&mut text);
+        text
+    };
+    // The server in the pod is started a moment after its container.
+    eventually("the page", SOON, || match ask(18080) {
+        text if text.ends_with("served\n") => Ok(()),
+        text => Err(text),
+    });
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert!(ask(18080).ends_with("served\n")));
+        }
+    });
+    // Nobody listens there: that is told, and the others go on.
+    assert_eq!(ask(closed), "");
+    let mut complaints = BufReader::new(forward.stderr.take().expect("is piped")).lines();
+    loop {
+        let line = complaints.next().expect("complains").expect("is text");
+        if line.starts_with("cleat: port 8081: ") {
+            break;
+        }
+    }
+    assert!(ask(18080).ends_with("served\n"));
+    forward.kill().expect("ends");
+    forward.wait().expect("has ended");
+    assert!(cli.refused(&["port-forward", "none", "80"]).contains("pods \"none\" not found"));
+    assert_eq!(cli.output(&["port-forward", "web"]).status.code(), Some(2));
+}
+
+#[test]
+fn files_of_pods() {
+    let cli = Cli::start();
+    let script = "mkdir -p /d/sub /e; echo one > /d/one; echo -n > /d/empty; ln -s /etc /d/link; chmod 755 /d/one; \
+                  head -c 3000000 /dev/urandom > /d/sub/big; md5sum < /d/sub/big; sleep 1000";
+    cli.node.write("web", &pod("web", script));
+    let web = cli.node.runs("web");
+    eventually("the sum", SOON, || match cli.node.log(&web, "main", 0).is_empty() {
+        true => Err("nothing is said yet".to_owned()),
+        false => Ok(()),
+    });
+    let sum = cli.node.log(&web, "main", 0);
+    let dir = cli.node.containerd.cell().dir().join("files");
+    std::fs::create_dir(&dir).expect("makes");
+    let here = |name: &str| dir.join(name).display().to_string();
+    let read = |name: &str| std::fs::read(dir.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
+
+    cli.run(&["cp", "web:/d/one", &here("copy")]);
+    assert_eq!(read("copy"), b"one\n");
+    let out = cli.output(&["cp", "web:/d", &here("tree")]);
+    let told = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success() && told.contains("left out") && told.contains("d/link"), "{out:?}");
+    assert_eq!((read("tree/one"), read("tree/empty")), (b"one\n".to_vec(), vec![]));
+    assert!(!dir.join("tree/link").exists());
+    let got = Command::new("md5sum").stdin(File::open(dir.join("tree/sub/big")).expect("opens")).output();
+    assert_eq!(String::from_utf8_lossy(&got.expect("runs").stdout).trim_end(), sum);
+    // Into a directory that is there.
+    cli.run(&["cp", &format!("default/web-{NODE}:/d/one"), &here("tree/sub")]);
+    assert_eq!(read("tree/sub/one"), b"one\n");
+
+    // And back: into a directory that is there, under its name, and under another.
+    cli.run(&["cp", &here("tree"), "web:/e"]);
+    cli.run(&["cp", &here("tree"), "web:/e/other", "-c", "main"]);
+    for tree in ["tree", "other"] {
+        let check = format!("cd /e/{tree} && cat one && md5sum < sub/big && test -x one && test -f empty");
+        assert_eq!(cli.run(&["exec", "web", "--", "sh", "-c", &check]), format!("one\n{sum}\n"), "{tree}");
+    }
+    for (args, want) in [
+        (["cp", "web:/none", &here("x")], "none"),
+        (["cp", &here("none"), "web:/e"], "No such file"),
+        (["cp", &here("copy"), "web:/no/such/place"], "tar"),
+        (["cp", "none:/d", &here("x")], "pods \"none\" not found"),
+    ] {
+        let told = cli.refused(&args);
+        assert!(told.contains(want), "{args:?}: {told}");
+    }
+    assert!(!dir.join("x").exists());
+    assert_eq!(cli.output(&["cp", &here("a"), &here("b")]).status.code(), Some(2));
+}
+
+#[test]
+fn restarts() {
+    let cli = Cli::start();
+    // Shared with the test, so that the container can be mended.
+    let shared = cli.node.shared("state");
+    let script = "trap 'echo told to end; exit 0' TERM; if [ -e /state/mended ]; then echo started; while true; do sleep 0.1; done; fi; exit 1";
+    let volume = format!("volumes: [{{name: state, hostPath: {{path: {}}}}}]", shared.display());
+    let manifest = pod("web", script)
+        .replace("spec:\n", &format!("spec:\n  {volume}\n"))
+        .replace("    image:", "    volumeMounts: [{name: state, mountPath: /state}]\n    image:");
+    cli.node.write("web", &manifest);
+    cli.node.waits("web", "CrashLoopBackOff");
+    // Whoever asks has mended it: it doesn't wait any longer, of which the back-off would tell.
+    std::fs::write(shared.join("mended"), "").expect("writes");
+    assert_eq!(cli.run(&["restart", "web"]), "pod/web: container main is restarted\n");
+    let before = cli.node.runs("web");
+    let count = |pod: &serde_json::Value| pod["status"]["containerStatuses"][0]["restartCount"].as_u64();
+    eventually("the new container", SOON, || {
+        let text = cli.run(&["logs", "web"]);
+        if text == "started\n" { Ok(()) } else { Err(text) }
+    });
+    // One that runs is told to end, and comes back at once.
+    assert_eq!(cli.run(&["restart", "pod/web", "-c", "main"]), "pod/web: container main is restarted\n");
+    let after = cli.node.runs("web");
+    assert_eq!(count(&after), count(&before).map(|n| n + 1));
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    eventually("what it said before", SOON, || {
+        let text = cli.run(&["logs", "-p", "web"]);
+        if text == "started\ntold to end\n" { Ok(()) } else { Err(text) }
+    });
+    let events = cli.run(&["events"]);
+    assert!(events.contains("Container main is stopped on request, will be restarted"), "{events}");
+
+    // Also one that would not be started again by itself; but not what has ended.
+    let never = pod("once", "sleep 1000").replace("spec:\n", "spec:\n  restartPolicy: Never\n");
+    cli.node.write("once", &never);
+    cli.node.runs("once");
+    cli.run(&["restart", "once"]);
+    cli.node.runs("once");
+    cli.node.write("over", &pod("over", "exit 0").replace("spec:\n", "spec:\n  restartPolicy: Never\n"));
+    cli.node.reaches("over", "Succeeded");
+    assert!(cli.refused(&["restart", "over"]).contains("has ended for good"));
+    assert!(cli.refused(&["restart", "web", "-c", "other"]).contains("no container \"other\""));
+    assert!(cli.refused(&["restart", "none"]).contains("pods \"none\" not found"));
+}
+
+#[test]
+fn tables_and_formats() {
+    let cli = Cli::start();
+    cli.node.write("web", &pod("web", "sleep 1000"));
+    cli.node.write("bad", &pod("bad", "exit 3"));
+    cli.node.runs("web");
+    cli.node.waits("bad", "CrashLoopBackOff");
+    let images = cli.run(&["get", "images"]);
+    let line = images.lines().find(|line| line.starts_with(support::BUSYBOX)).expect("is there");
+    assert!(images.starts_with("IMAGE ") && line.ends_with("   2"), "{images}");
+    let json: serde_json::Value = serde_json::from_str(&cli.run(&["get", "images", "-o", "json"])).expect("is JSON");
+    assert!(json["items"][0]["sizeBytes"].as_u64().is_some_and(|n| n > 0), "{json}");
+    assert!(cli.run(&["get", "image", "busybox", "-o", "name"]).starts_with("image/"));
+    assert_eq!(cli.run(&["get", "pods", "-l", "app=web", "-o", "name"]), format!("pod/web-{NODE}\n"));
+    let all = cli.run(&["get", "pods", "-A"]);
+    assert!(all.starts_with("NAMESPACE   NAME ") && all.contains("\ndefault     bad-"), "{all}");
+    assert!(!all.contains('\x1b'), "colours are for terminals: {all}");
+    eventually("what is wrong, and what to do", SOON, || {
+        let status = cli.run(&["status"]);
+        let told = status.contains("CrashLoopBackOff") && status.contains(&format!("cleat logs bad-{NODE} -c main -p"));
+        if told && status.contains("2 pods: 2 running.") { Ok(()) } else { Err(status) }
+    });
+    let terminal = InTerminal::start(&cli, &["get", "pods"]);
+    let shown = terminal.shows("\x1b[32mRunning\x1b[0m");
+    assert!(shown.contains("\x1b[31m"), "{shown}");
+    assert_eq!(terminal.ends(), Some(0));
+
+    let mut watch = cli.command(&["get", "pods", "-w"]).stdout(Stdio::piped()).spawn().expect("runs");
+    let mut lines = BufReader::new(watch.stdout.take().expect("is piped")).lines();
+    assert!(lines.next().expect("a line").expect("is text").starts_with("NAME "));
+    cli.node.write("new", &pod("new", "sleep 1000"));
+    loop {
+        let line = lines.next().expect("goes on").expect("is text");
+        if line.starts_with(&format!("new-{NODE} ")) && line.contains("Running") {
+            break;
+        }
+    }
+    watch.kill().expect("ends");
+    watch.wait().expect("has ended");
+}

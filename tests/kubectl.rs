@@ -232,7 +232,7 @@ fn commands() {
         if told { Ok(()) } else { Err(text) }
     });
     let pods = run(&["get", "pods", "-A", "-o", "wide"]);
-    assert!(pods.starts_with("NAME ") && pods.contains(&format!("web-{NODE}")) && pods.contains("NODE"), "{pods}");
+    assert!(pods.starts_with("NAMESPACE ") && pods.contains(&format!("web-{NODE}")) && pods.contains("NODE"), "{pods}");
     assert!(run(&["get", "pod", "web", "-o", "yaml"]).contains("phase: Running\n"));
     let json: Value = serde_json::from_str(&run(&["get", "pod/web", "-o", "json"])).expect("is JSON");
     assert_eq!(json["metadata"]["name"], "web");

@@ -82,10 +82,11 @@ fn tls(config: &Config, _: u16) -> Result<(Box<dyn crate::server::http::Listen>,
     Err("this build lacks the feature tls".to_owned())
 }
 
-/// The administrator's, and those that are configured.
+/// The administrator's, the page's, and those that are configured.
 fn tokens(config: &Config) -> Result<Tokens, String> {
-    credentials::ensure_token(&config.root_dir).map_err(|e| format!("making a token: {e}"))?;
-    let own = Tokens::read(&config.root_dir.join(credentials::TOKEN_FILE)).map_err(|e| e.to_string())?;
+    credentials::ensure_tokens(&config.root_dir).map_err(|e| format!("making a token: {e}"))?;
+    let read = |file| Tokens::read(&config.root_dir.join(file)).map_err(|e| e.to_string());
+    let own = read(credentials::TOKEN_FILE)?.and(read(credentials::PAGE_TOKEN_FILE)?);
     match &config.server.token_auth_file {
         Some(path) => Ok(own.and(Tokens::read(path).map_err(|e| e.to_string())?)),
         None => Ok(own),

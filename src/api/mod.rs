@@ -12,6 +12,8 @@ mod list;
 mod listen;
 mod node;
 mod object;
+mod own;
+mod page;
 mod resource;
 mod route;
 mod selector;
@@ -22,7 +24,7 @@ mod usage;
 mod watch;
 mod write;
 
-pub use credentials::kubeconfig;
+pub use credentials::{kubeconfig, page_address};
 pub use feed::{Feed, Sources};
 pub use listen::endpoints;
 pub use node::node;

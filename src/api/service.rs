@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::list::{self, Page};
 use super::object::Secrets;
+use super::own::{self, Own};
 use super::resource::Resource;
 use super::route::{Name, Route};
 use super::selector::Selector;
@@ -15,11 +16,12 @@ use super::store::Store;
 use super::table::{self, Include};
 use super::watch::{self, Options, View};
 use super::write::{self, Manifests, Writer};
-use super::{answer, discovery, usage};
+use super::{answer, discovery, page, usage};
 use crate::pod::Pod;
 use crate::server::auth::{Authenticator, MASTERS, User};
 use crate::server::http::{self, Address, Class, Head, JSON, Peer, Reply, Request, Response};
 use crate::server::kubelet::{self, Parts, Target};
+use crate::status::StoredPod;
 use crate::sync_loop::orders::Orders;
 
 /// Members may see all but the values of secrets.
@@ -31,6 +33,8 @@ const MAX_WATCH: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
+    /// The status page.
+    Page,
     Viewer,
     Admin,
 }
@@ -48,10 +52,13 @@ pub struct Service {
 
 impl http::Service for Service {
     fn class(&self, head: &Head, _: &Peer) -> Class {
-        Route::of(head).class()
+        Own::of(head).map_or_else(|| Route::of(head).class(), |own| own.class())
     }
 
     fn serve(&self, request: &mut Request<'_>) -> Reply {
+        if let Some(response) = page::serve(&request.head).or_else(|| page::refuse_foreign(&request.head)) {
+            return response.into();
+        }
         let route = Route::of(&request.head);
         let (user, role) = match self.admit(&request.head, &request.peer) {
             Ok(admitted) => admitted,
@@ -60,6 +67,12 @@ impl http::Service for Service {
         if role == Role::Viewer && !route.is_viewing() {
             let message = format!("{} may only look: it is in {VIEWERS}, not in {MASTERS}", user.name);
             return answer::failed(403, &message).into();
+        }
+        if role == Role::Page && !page::needs(&route) {
+            return answer::failed(403, &format!("{} may only see what the status page shows", user.name)).into();
+        }
+        if let Some(own) = Own::of(&request.head) {
+            return self.own(own, &request.head, &user, role).unwrap_or_else(|refusal| refusal).into();
         }
         self.answer(route, request, &user, role).unwrap_or_else(Reply::from)
     }
@@ -78,6 +91,7 @@ impl Service {
         match (user.is_in(MASTERS), user.is_in(VIEWERS)) {
             (true, _) => Ok((user, Role::Admin)),
             (_, true) => Ok((user, Role::Viewer)),
+            _ if user.is_in(page::GROUP) => Ok((user, Role::Page)),
             _ => Err(answer::failed(403, &format!("{} is neither in {MASTERS} nor in {VIEWERS}", user.name))),
         }
     }
@@ -148,6 +162,19 @@ impl Service {
             Route::NotFound => answer::failed(404, "the server could not find the requested resource"),
         };
         Ok(response.into())
+    }
+
+    fn own(&self, own: Own, head: &Head, user: &User, role: Role) -> Result<Response, Response> {
+        match own {
+            Own::Images => own::images(&*self.parts.runtime.cri),
+            Own::Restart(_) if role != Role::Admin => {
+                Err(answer::failed(403, &format!("{} may only look: it is not in {MASTERS}", user.name)))
+            }
+            Own::Restart(name) => {
+                let stored = self.stored(&name)?;
+                own::restart(&self.parts.runtime.done, &stored, head.query.get("container"), &user.name)
+            }
+        }
     }
 
     fn view(
@@ -265,19 +292,27 @@ impl Service {
         })
     }
 
+    fn stored(&self, name: &Name) -> Result<StoredPod, Response> {
+        let real = self.real_name(Resource::Pods, Some(&name.namespace), &name.name);
+        let named = |pod: &Pod| *pod.name.namespace == *name.namespace && *pod.name.name == *real;
+        let all = self.parts.store.list().into_iter().filter(|stored| named(&stored.pod));
+        all.min_by_key(|stored| stored.ending).ok_or_else(|| answer::not_found(name))
+    }
+
     /// The container that is meant.
     fn target(&self, head: &Head, name: &Name, default: Default) -> Result<Target, Response> {
-        let real = self.real_name(Resource::Pods, Some(&name.namespace), &name.name);
-        let all = self.parts.store.list();
-        let named = |pod: &Pod| *pod.name.namespace == *name.namespace && *pod.name.name == *real;
-        let found = all.iter().filter(|stored| named(&stored.pod)).min_by_key(|stored| stored.ending);
-        let stored = found.ok_or_else(|| answer::not_found(name))?;
+        let stored = self.stored(name)?;
         let pod = &stored.pod;
         let container = match head.query.get("container").filter(|name| !name.is_empty()) {
             Some(container) => container.to_owned(),
             None => default.container(pod).map_err(|why| answer::failed(400, &why))?,
         };
-        Ok(Target { namespace: name.namespace.clone(), pod: real, uid: Some(pod.uid.to_string()), container })
+        Ok(Target {
+            namespace: name.namespace.clone(),
+            pod: pod.name.name.to_string(),
+            uid: Some(pod.uid.to_string()),
+            container,
+        })
     }
 }
 

@@ -70,7 +70,7 @@ pub struct Synced {
 
 impl Runtime {
     /// One sync. `fresh` is when something was last heard of the pod: what was observed before is
-    /// too old. `before` is its status as it was.
+    /// too old. `before` is its status as it was; without one the pod is only looked at.
     ///
     /// # Errors
     /// When the pod could not be looked at.
@@ -83,7 +83,7 @@ impl Runtime {
     ) -> Result<Synced, Error> {
         let mut synced = self.pass(pod, memory, fresh, before)?;
         for _ in 1..PASSES {
-            if synced.next != Next::Again || synced.error.is_some() {
+            if before.is_none() || synced.next != Next::Again || synced.error.is_some() {
                 break;
             }
             synced = self.pass(pod, memory, None, Some(&synced.status))?;
@@ -111,6 +111,10 @@ impl Runtime {
         let status = self.status(pod, memory, &observed, before);
         if status::is_terminal(&status) {
             return Ok(Synced { next: Next::Terminal, status, error: None });
+        }
+        if before.is_none() {
+            // It is shown before anything is begun, which can take long.
+            return Ok(Synced { next: Next::Again, status, error: None });
         }
         let (next, error) = match self.act(pod, memory, &observed) {
             Ok((next, error)) => (next.and(deadline), error),

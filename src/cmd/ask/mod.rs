@@ -1,5 +1,6 @@
 //! The commands that ask the agent over its socket: a file a command.
 
+mod advice;
 mod apply;
 mod client;
 mod copy;
@@ -7,10 +8,12 @@ mod delete;
 mod describe;
 mod forward;
 mod get;
+mod images;
 mod logs;
-mod options;
+pub mod options;
 mod print;
 mod remote;
+mod restart;
 mod spdy;
 mod status;
 mod terminal;
@@ -55,10 +58,33 @@ impl From<lexopt::Error> for Error {
     }
 }
 
+/// What stands behind a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operands {
+    None,
+    KindName,
+    Pod,
+    PodCommand,
+    PodPorts,
+    Places,
+}
+
+impl Operands {
+    fn text(self) -> &'static str {
+        match self {
+            Operands::None => "",
+            Operands::KindName => "KIND [NAME]",
+            Operands::Pod => "POD",
+            Operands::PodCommand => "POD -- COMMAND...",
+            Operands::PodPorts => "POD [LOCAL:]PORT...",
+            Operands::Places => "FROM TO",
+        }
+    }
+}
+
 pub struct Command {
     pub name: &'static str,
-    /// What stands behind it.
-    pub operands: &'static str,
+    pub operands: Operands,
     pub help: &'static str,
     /// The long names of its flags, beside `--socket`.
     pub flags: &'static [&'static str],
@@ -68,92 +94,133 @@ pub struct Command {
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "status",
-        operands: "",
+        operands: Operands::None,
         help: "what runs, what is wrong, why, and what to do",
         flags: &[],
         run: status::run,
     },
     Command {
         name: "get",
-        operands: "KIND [NAME]",
-        help: "list pods, nodes, events, configmaps, secrets or namespaces",
+        operands: Operands::KindName,
+        help: "list pods, nodes, events, images, configmaps, secrets or namespaces",
         flags: &["namespace", "all-namespaces", "output", "selector", "watch"],
         run: get::run,
     },
     Command {
         name: "describe",
-        operands: "KIND NAME",
+        operands: Operands::KindName,
         help: "tell all about an object, and what has happened to it",
         flags: &["namespace"],
         run: describe::run,
     },
     Command {
         name: "events",
-        operands: "",
+        operands: Operands::None,
         help: "what has happened, the newest last",
         flags: &["namespace", "all-namespaces", "output", "watch"],
         run: get::events,
     },
     Command {
         name: "logs",
-        operands: "POD",
+        operands: Operands::Pod,
         help: "print what a container has written",
         flags: &["namespace", "container", "follow", "previous", "timestamps", "tail", "since"],
         run: logs::run,
     },
     Command {
         name: "exec",
-        operands: "POD -- COMMAND...",
+        operands: Operands::PodCommand,
         help: "run a command in a container",
         flags: &["namespace", "container", "stdin", "tty"],
         run: remote::exec,
     },
     Command {
         name: "attach",
-        operands: "POD",
+        operands: Operands::Pod,
         help: "join the main process of a container",
         flags: &["namespace", "container", "stdin", "tty"],
         run: remote::attach,
     },
     Command {
         name: "port-forward",
-        operands: "POD [LOCAL:]PORT...",
+        operands: Operands::PodPorts,
         help: "make ports of a pod ports of this machine",
         flags: &["namespace", "address"],
         run: forward::run,
     },
     Command {
         name: "cp",
-        operands: "FROM TO",
+        operands: Operands::Places,
         help: "copy files to or from a container: POD:PATH, or a path here",
         flags: &["namespace", "container"],
         run: copy::run,
     },
     Command {
+        name: "restart",
+        operands: Operands::Pod,
+        help: "stop the containers of a pod, and start them again at once",
+        flags: &["namespace", "container"],
+        run: restart::run,
+    },
+    Command {
         name: "apply",
-        operands: "",
+        operands: Operands::None,
         help: "create or change objects in the manifest directory",
         flags: &["namespace", "filename"],
         run: apply::run,
     },
     Command {
         name: "delete",
-        operands: "KIND NAME",
+        operands: Operands::KindName,
         help: "remove an object from the manifest directory",
         flags: &["namespace"],
         run: delete::run,
     },
 ];
 
+pub fn command(name: &str) -> Option<&'static Command> {
+    COMMANDS.iter().find(|c| c.name == name)
+}
+
+/// Of which objects the names are asked.
+#[derive(Debug, Clone, Copy)]
+pub struct Names<'a> {
+    pub kind: &'a str,
+    pub namespace: &'a str,
+    pub socket: Option<&'a str>,
+}
+
+impl Default for Names<'_> {
+    fn default() -> Self {
+        Names { kind: "", namespace: "default", socket: None }
+    }
+}
+
+/// The names of all objects of a kind; none where the agent doesn't say.
+pub fn names(asked: &Names<'_>) -> Vec<String> {
+    let socket = asked.socket.map_or_else(|| Options::default().socket, Into::into);
+    let list =
+        resource(asked.kind).and_then(|kind| Client::new(&socket).json(&path(kind, Some(asked.namespace), None), ""));
+    let list = list.unwrap_or_default();
+    let items = list["items"].as_array().into_iter().flatten();
+    items.filter_map(|object| object["metadata"]["name"].as_str().map(str::to_owned)).collect()
+}
+
+/// What can be asked for.
+pub fn kinds() -> Vec<String> {
+    crate::api::Resource::ALL.iter().map(|r| r.name()).chain(["images"]).map(str::to_owned).collect()
+}
+
 /// A line for each command.
 pub fn usage() -> String {
-    let line = |c: &Command| format!("  {:<28} {}\n", format!("cleat {} {}", c.name, c.operands).trim_end(), c.help);
+    let line =
+        |c: &Command| format!("  {:<28} {}\n", format!("cleat {} {}", c.name, c.operands.text()).trim_end(), c.help);
     COMMANDS.iter().map(line).collect()
 }
 
 /// Carries out the command; `None` when it is none of these.
 pub fn main(name: &str, args: impl Iterator<Item = OsString>) -> Option<ExitCode> {
-    let command = COMMANDS.iter().find(|c| c.name == name)?;
+    let command = command(name)?;
     let result = Options::parse(command.flags, args).and_then(|parsed| match parsed {
         Parsed::Help => {
             print!("{}", help(command));
@@ -174,7 +241,7 @@ pub fn main(name: &str, args: impl Iterator<Item = OsString>) -> Option<ExitCode
 }
 
 fn help(command: &Command) -> String {
-    let mut text = format!("Usage: cleat {} {}\n\n{}\n\n", command.name, command.operands, command.help);
+    let mut text = format!("Usage: cleat {} {}\n\n{}\n\n", command.name, command.operands.text(), command.help);
     for flag in options::of(command.flags) {
         let short = flag.short.map_or("    ".to_owned(), |short| format!("-{short}, "));
         let name = format!("{short}--{} {}", flag.long, flag.value.unwrap_or_default());

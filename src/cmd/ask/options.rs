@@ -182,6 +182,17 @@ pub fn of<'f>(flags: &'f [&str]) -> impl Iterator<Item = &'static Flag> + use<'f
     FLAGS.iter().filter(move |flag| flag.long == "socket" || flags.contains(&flag.long))
 }
 
+/// The long name of the flag that this word is, if its value is the next word.
+pub fn takes_value(flags: &[&str], word: &str) -> Option<&'static str> {
+    let mut taking = of(flags).filter(|flag| flag.value.is_some());
+    let found = match word.strip_prefix("--") {
+        Some(long) => taking.find(|flag| flag.long == long),
+        // The last of several letters.
+        None => taking.find(|flag| flag.short.is_some_and(|short| word.ends_with(short))),
+    };
+    found.map(|flag| flag.long)
+}
+
 fn known(flags: &[&str], arg: &Arg<'_>) -> Option<&'static str> {
     let found = of(flags).find(|flag| match arg {
         Arg::Short(short) => flag.short == Some(*short),

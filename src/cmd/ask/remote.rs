@@ -164,6 +164,11 @@ impl Process {
                 _ => {}
             }
             open.retain(|stream| Some(*stream) != ended);
+            // It comes behind all output. A server that still has input for nobody may not get to ending
+            // its streams.
+            if serde_json::from_slice::<Value>(&status).is_ok() {
+                break;
+            }
         }
         outcome(&status)
     }

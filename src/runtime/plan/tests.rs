@@ -356,7 +356,7 @@ fn what_somebody_wants_restarted_is_killed_for_it() {
     let mut case = Case::new("Never", "m n", "s0:ready m=run n=run");
     case.ordered.insert(ContainerId::new("m1"));
     assert_eq!(case.plan(), "kill m Ordered");
-    let mut case = Case::new("Always", "s: m", "s0:ready s=run m=run");
+    let mut case = Case::new("Always", "s! | m", "s0:ready s=run m=run");
     case.ordered.insert(ContainerId::new("s1"));
     assert_eq!(case.plan(), "kill s Ordered");
 }
