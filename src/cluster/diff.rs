@@ -177,8 +177,11 @@ mod tests {
         let moved = with(&[("/podIP", json!("10.1.0.6")), ("/podIPs/0/ip", json!("10.1.0.6"))]);
         let want = json!({"podIP": "10.1.0.6", "podIPs": [{"$patch": "replace"}, {"ip": "10.1.0.6"}]});
         assert_eq!(changes(there.clone(), moved), want);
-        let unready = with(&[("/conditions/0", json!({"type": "Ready", "status": "False", "reason": "ContainersNotReady",
-            "lastTransitionTime": "2030-01-01T00:01:00Z"}))]);
+        let unready = with(&[(
+            "/conditions/0",
+            json!({"type": "Ready", "status": "False", "reason": "ContainersNotReady",
+            "lastTransitionTime": "2030-01-01T00:01:00Z"}),
+        )]);
         let want = json!({"conditions": [{"type": "Ready", "status": "False", "reason": "ContainersNotReady",
             "lastTransitionTime": "2030-01-01T00:01:00Z"}]});
         assert_eq!(changes(there.clone(), unready.clone()), want);

@@ -20,10 +20,12 @@ pub fn act(pod: Option<&Pod>, mirror: Option<&Pod>) -> Option<Act> {
         (None, None) => None,
         (Some(_), None) => Some(Act::Create),
         (None, Some(_)) => Some(Act::Delete),
-        (Some(pod), Some(mirror)) => Some(match mirror.is_deleted() || hash(pod) != annotation(mirror, labels::CONFIG_MIRROR) {
-            true => Act::Delete,
-            false => Act::Tell,
-        }),
+        (Some(pod), Some(mirror)) => {
+            Some(match mirror.is_deleted() || hash(pod) != annotation(mirror, labels::CONFIG_MIRROR) {
+                true => Act::Delete,
+                false => Act::Tell,
+            })
+        }
     }
 }
 
@@ -102,7 +104,10 @@ mod tests {
         });
         let object = object(&own, ("edge-1", "node-uid"));
         let meta = &object["metadata"];
-        assert_eq!((&meta["name"], &meta["namespace"], &meta["labels"]["app"]), (&json!("web"), &json!("default"), &json!("web")));
+        assert_eq!(
+            (&meta["name"], &meta["namespace"], &meta["labels"]["app"]),
+            (&json!("web"), &json!("default"), &json!("web"))
+        );
         assert_eq!(meta["annotations"], json!({labels::CONFIG_HASH: "h1", labels::CONFIG_MIRROR: "h1"}));
         assert_eq!(meta["ownerReferences"][0]["uid"], "node-uid");
         assert!(meta.get("uid").is_none() && object["spec"].get("priority").is_none());

@@ -38,6 +38,8 @@ struct Entry {
     told: Option<(Arc<Pod>, Value)>,
     /// With this nothing is to be done.
     done: Option<(Arc<Pod>, Arc<core::PodStatus>, bool)>,
+    /// It was removed, and is heard of until its end has come here.
+    removed: Option<Instant>,
     trouble: Trouble,
 }
 
@@ -102,9 +104,8 @@ impl StatusManager {
         loop {
             let now = Instant::now();
             if !self.unreachable.waits(now) {
-                match self.round(now) {
-                    Ok(()) => self.unreachable = Trouble::default(),
-                    Err(Unreachable) => {}
+                if let Ok(()) = self.round(now) {
+                    self.unreachable = Trouble::default();
                 }
             }
             match self.wake.recv_timeout(self.pause(Instant::now())) {
@@ -157,7 +158,13 @@ impl StatusManager {
 
     /// Tells the server the status of a pod, if it is other than what it has. Returns whether it has
     /// it now, and there may be more to do.
-    fn tell(&mut self, object: &Arc<Pod>, status: &Arc<core::PodStatus>, ended: bool, now: Instant) -> Result<bool, Unreachable> {
+    fn tell(
+        &mut self,
+        object: &Arc<Pod>,
+        status: &Arc<core::PodStatus>,
+        ended: bool,
+        now: Instant,
+    ) -> Result<bool, Unreachable> {
         let entry = self.entries.entry(object.uid.clone()).or_default();
         let is_done = |(o, s, e): &(Arc<Pod>, Arc<core::PodStatus>, bool)| {
             Arc::ptr_eq(o, object) && Arc::ptr_eq(s, status) && *e == ended
@@ -184,19 +191,28 @@ impl StatusManager {
                 entry.done = Some(done);
                 Ok(true)
             }
-            Err(e) => self.failed(&object.uid.clone(), &e, &format!("telling the status of pod {}", object.name), now).map(|()| {
-                // It is gone, or another has its name: what is heard of it next says so.
-                if let Some(entry) = self.entries.get_mut(&object.uid).filter(|_| e.is_not_found() || e.is_conflict()) {
-                    entry.trouble = Trouble::default();
-                    entry.done = Some(done);
-                }
-                false
-            }),
+            Err(e) => self
+                .failed(&object.uid.clone(), &e, &format!("telling the status of pod {}", object.name), now)
+                .map(|()| {
+                    // It is gone, or another has its name: what is heard of it next says so.
+                    if let Some(entry) =
+                        self.entries.get_mut(&object.uid).filter(|_| e.is_not_found() || e.is_conflict())
+                    {
+                        entry.trouble = Trouble::default();
+                        entry.done = Some(done);
+                    }
+                    false
+                }),
         }
     }
 
     /// Removes a pod from the server for good.
     fn delete(&mut self, object: &Arc<Pod>, now: Instant) -> Result<(), Unreachable> {
+        let entry = self.entries.entry(object.uid.clone()).or_default();
+        if entry.removed.is_some_and(|at| now.saturating_duration_since(at) < RESYNC) {
+            return Ok(());
+        }
+        entry.removed = Some(now);
         let options = DeleteOptions {
             grace_period_seconds: Some(0),
             uid: Some(object.uid.to_string()),
@@ -209,6 +225,7 @@ impl StatusManager {
             Err(e) => {
                 if let Some(entry) = self.entries.get_mut(&object.uid) {
                     entry.done = None;
+                    entry.removed = None;
                 }
                 return self.failed(&object.uid.clone(), &e, &format!("removing pod {}", object.name), now);
             }
@@ -280,7 +297,6 @@ impl StatusManager {
         }
         // Once it is gone, another may be made at once.
         self.mirrors.remove(&mirror.name);
-        entry.trouble.until = Some(now + RESYNC);
         self.delete(mirror, now)
     }
 

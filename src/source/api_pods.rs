@@ -138,7 +138,8 @@ fn name_of(object: &Value) -> Option<PodName> {
 /// # Errors
 /// When it isn't one.
 pub fn decode(mut object: Value, origin: &Arc<str>, seen: Timestamp) -> Result<Pod, String> {
-    let name = name_of(&object).ok_or_else(|| format!("a pod without a usable name: {}", object["metadata"]["name"]))?;
+    let name =
+        name_of(&object).ok_or_else(|| format!("a pod without a usable name: {}", object["metadata"]["name"]))?;
     let wrong = |why: &str| format!("pod {name}: {why}");
     if let Some(meta) = object["metadata"].as_object_mut() {
         // Who set which field: long, and of no use here.

@@ -70,7 +70,8 @@ impl Records {
     /// Makes the files those of `pods`. What could not be written is tried again at the next call.
     pub fn keep(&mut self, pods: &[Arc<Pod>]) {
         if let Err((path, e)) = self.try_keep(pods) {
-            let text = format!("{}: {e}; with the API server cut off, a restart would not find all pods", path.display());
+            let text =
+                format!("{}: {e}; with the API server cut off, a restart would not find all pods", path.display());
             if self.failed.as_ref() != Some(&text) {
                 log::error!("{text}");
             }
@@ -88,7 +89,8 @@ impl Records {
         if !self.directory.is_dir() {
             disk::make_dir(&self.directory, 0o700).map_err(at(&self.directory))?;
         }
-        let gone: Vec<_> = self.written.keys().filter(|uid| !pods.iter().any(|pod| pod.uid == **uid)).cloned().collect();
+        let gone: Vec<_> =
+            self.written.keys().filter(|uid| !pods.iter().any(|pod| pod.uid == **uid)).cloned().collect();
         for uid in gone {
             let path = self.path(&uid);
             match fs::remove_file(&path) {

@@ -158,7 +158,10 @@ impl Objects {
         self.change(("pods", namespace, name), |object| {
             let uid = &patch["metadata"]["uid"];
             if !uid.is_null() && *uid != object["metadata"]["uid"] {
-                let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", object["metadata"]["uid"]);
+                let why = format!(
+                    "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                    object["metadata"]["uid"]
+                );
                 return Err(Refusal(409, "Conflict", why));
             }
             let mut patch = patch["status"].clone();

@@ -153,12 +153,10 @@ fn answer(request: &Request, shared: &Shared) -> Result<Value, Refusal> {
         ("GET", Some(name), None) => objects.get(resource, in_namespace, name),
         ("POST", None, None) => objects.create(resource, in_namespace, request.body.clone()),
         ("POST", Some(name), Some("token")) => token(request, objects, in_namespace, name),
-        ("PATCH", Some(name), Some("status")) if resource == "pods" => {
-            match request.content_type.as_str() {
-                "application/strategic-merge-patch+json" => objects.patch_status(in_namespace, name, &request.body),
-                _ => refuse(415, "UnsupportedMediaType", "this double knows strategic merges of a status only"),
-            }
-        }
+        ("PATCH", Some(name), Some("status")) if resource == "pods" => match request.content_type.as_str() {
+            "application/strategic-merge-patch+json" => objects.patch_status(in_namespace, name, &request.body),
+            _ => refuse(415, "UnsupportedMediaType", "this double knows strategic merges of a status only"),
+        },
         ("DELETE", Some(name), None) => {
             let left = objects.delete(resource, in_namespace, name, &request.body)?;
             Ok(left.unwrap_or_else(|| json!({"kind": "Status", "apiVersion": "v1", "status": "Success"})))
@@ -227,13 +225,15 @@ fn watch(stream: &mut dyn Connection, request: &Request, shared: &Shared, era: u
     }
     let seconds = request.query("timeoutSeconds").parse().unwrap_or(300);
     let until = Instant::now() + Duration::from_secs(seconds);
+    let cut = if state.faults.cut_after.is_empty() { None } else { Some(state.faults.cut_after.remove(0)) };
     let (mut last, mut sent, mut next_bookmark) = (from, 0, Instant::now() + BOOKMARK);
     while Instant::now() < until && state.era == era {
         if state.faults.silent {
             state = shared.wait(state, BOOKMARK);
             continue;
         }
-        let news: Vec<_> = state.objects.history.iter().filter(|h| h.version > last && h.resource == resource).cloned().collect();
+        let news: Vec<_> =
+            state.objects.history.iter().filter(|h| h.version > last && h.resource == resource).cloned().collect();
         let mut lines: Vec<String> =
             news.iter().filter(|h| selects(&selector, &h.object)).map(|h| event(h.kind, &h.object)).collect();
         last = last.max(news.last().map_or(0, |h| h.version));
@@ -246,7 +246,6 @@ fn watch(stream: &mut dyn Connection, request: &Request, shared: &Shared, era: u
             state = shared.wait(state, Duration::from_millis(200));
             continue;
         }
-        let cut = state.faults.cut_after;
         drop(state);
         for line in lines {
             if let Some(most) = cut.filter(|most| sent + line.len() > *most) {
@@ -275,4 +274,3 @@ fn chunk(stream: &mut dyn Connection, text: &str) -> io::Result<()> {
     write!(stream, "{:x}\r\n{text}\r\n", text.len())?;
     stream.flush()
 }
-
