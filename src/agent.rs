@@ -15,6 +15,8 @@ use signal_hook::iterator::Signals;
 
 use crate::admission;
 use crate::api;
+#[cfg(feature = "tls")]
+use crate::certificates;
 use crate::cgroup::values::Totals;
 use crate::cgroup::{self, Hierarchy, Values};
 use crate::config::{Config, StaticPodUrl};
@@ -22,6 +24,7 @@ use crate::cri::{Client, Cri};
 use crate::disk;
 use crate::image::provider::{self, Providers};
 use crate::image::{self, Collector, Images, NodeCredentials, Preload, Wake, Wanted, preload};
+use crate::kube;
 use crate::lane::Lane;
 use crate::local::{self, Publisher};
 use crate::node;
@@ -104,6 +107,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let cri: Arc<dyn Cri> = client.clone();
     let (cache, health) = (Arc::<Cache>::default(), Arc::<Health>::default());
     let (store, heartbeat) = (Arc::<Store>::default(), Arc::<Heartbeat>::default());
+    let seen = Arc::new(node::Seen::open(config.root_dir.join("node.json")));
     let objects = Arc::<local::Store>::default();
     let object_store = objects.clone();
     let (lane_done, lanes) = bounded(CHANNEL);
@@ -187,12 +191,13 @@ pub fn run(config: &Config) -> Result<(), Error> {
         };
         feed.start(sources, shown_objects.clone()).map_err(Error::start("the API"))?;
     }
+    let kube = join(config, &machine, &runtime, &seen)?;
     let more = |parts: &_| api::endpoints(config, parts, &shown_objects);
-    server::start(config, &runtime, client, &store, &heartbeat, more)?;
+    server::start(config, kube.as_ref(), &runtime, client, &store, &heartbeat, more)?;
 
     let (survey, surveys) = bounded(1);
     let workers = Workers::new(config.sync_frequency);
-    let admission = Admission::new(for_admission(config, &machine)?);
+    let admission = Admission::new(for_admission(config, &machine)?, seen);
     let surveying = SurveyWork::new(paths, tiers, survey);
     let shown = Shown { store, probes: runtime.probes.clone() };
     let cares = (surveying, images.care);
@@ -341,6 +346,41 @@ fn node(config: &Config, paths: &Paths, machine: &Capacity) -> Node {
         masked_paths: node::throttle_directories(),
         allocatable: machine.allocatable(config).quantities(),
     }
+}
+
+/// With a kubeconfig: starts what makes this machine a node of its cluster, and returns the client that
+/// others ask the API server with. Nothing of it waits for the server.
+fn join(
+    config: &Config,
+    machine: &Capacity,
+    runtime: &Runtime,
+    seen: &Arc<node::Seen>,
+) -> Result<Option<Arc<kube::Client>>, Error> {
+    let Some(kubeconfig) = &config.node.kubeconfig else { return Ok(None) };
+    let client = |rate| {
+        let client = kube::Client::of_file(kubeconfig, rate);
+        #[cfg(feature = "tls")]
+        let client = match config.server.tls.rotate_client {
+            true => client.with_renewed(&certificates::client_file(&config.server.tls.cert_dir)),
+            false => client,
+        };
+        client
+    };
+    let shared = Arc::new(client(config.node.api_rate));
+    #[cfg(feature = "tls")]
+    if let Some(certificates) = certificates::Certificates::new(config, shared.clone()) {
+        spawn("certificates", move || certificates.run())?;
+    }
+    let parts = node::Parts {
+        client: client(None).within(node::Keeper::request_timeout(config)),
+        object: node::Object::new(config, machine),
+        cri: runtime.cri.clone(),
+        health: runtime.health.clone(),
+        seen: seen.clone(),
+    };
+    let keeper = node::Keeper::new(config, parts);
+    spawn("node", move || keeper.run())?;
+    Ok(Some(shared))
 }
 
 /// What decides which pods this node runs.

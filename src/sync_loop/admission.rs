@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::admission::{self, Node, Refusal, Wants};
+use crate::node::{Known, Seen};
 use crate::pod::resources::requests;
 use crate::pod::{Pod, PodUid, Source, core};
 use crate::status;
@@ -25,6 +26,9 @@ pub enum Aside {
 /// The pods that stand aside, in the order in which they came.
 pub struct Admission {
     node: Node,
+    /// The node as the API server has it, where there is one.
+    seen: Arc<Seen>,
+    known: Option<Arc<Known>>,
     aside: Vec<(Arc<Pod>, Aside)>,
     /// Pods that run as they were before, since the node can't hold what they ask for now.
     resizes: HashMap<PodUid, (Arc<Pod>, Refusal)>,
@@ -33,8 +37,22 @@ pub struct Admission {
 }
 
 impl Admission {
-    pub fn new(node: Node) -> Admission {
-        Admission { node, aside: Vec::new(), resizes: HashMap::new(), freed: false }
+    pub fn new(node: Node, seen: Arc<Seen>) -> Admission {
+        Admission { node, seen, known: None, aside: Vec::new(), resizes: HashMap::new(), freed: false }
+    }
+
+    /// Goes by the labels that the API server has of the node now; its administrator may change them.
+    pub fn look_at_node(&mut self) {
+        let Some(known) = self.seen.known() else { return };
+        if self.known.as_ref().is_some_and(|before| Arc::ptr_eq(before, &known)) {
+            return;
+        }
+        if self.node.labels != known.labels {
+            self.node.labels = known.labels.clone();
+            // They may be what a pod lacked.
+            self.freed = true;
+        }
+        self.known = Some(known);
     }
 
     /// The runtime was seen, and this is what it can do now.
@@ -93,7 +111,7 @@ impl Admission {
             Aside::Waits(victims) => !victims.iter().any(&is_there),
             // To the API a pod that has failed has failed for good.
             Aside::Refused(_) | Aside::Preempted if pod.source == Source::Api => false,
-            Aside::Refused(refusal) => refusal.may_pass_when_a_pod_ends(),
+            Aside::Refused(refusal) => refusal.may_pass_when_a_pod_ends() || refusal.wants == Wants::Node,
             Aside::Preempted => !is_there(&pod.uid),
         };
         let mut pods: Vec<_> = self.aside.iter().filter(worth).map(|(pod, _)| pod.clone()).collect();
@@ -154,14 +172,15 @@ mod tests {
 
     fn admission() -> Admission {
         let has = [("cpu", 1000), ("memory", 1 << 30), ("pods", 2)];
-        Admission::new(Node {
+        let node = Node {
             name: "edge-1".to_owned(),
             labels: Default::default(),
             taints: Vec::new(),
             allocatable: has.map(|(name, n)| (name.to_owned(), n)).into_iter().collect(),
             sysctls: Allowlist::new(None, &[]).expect("a list"),
             strict_supplemental_groups: false,
-        })
+        };
+        Admission::new(node, Arc::new(Seen::open("/nonexistent/node.json".into())))
     }
 
     fn of(name: &str, resources: &str, priority: i32) -> Arc<Pod> {
@@ -194,6 +213,28 @@ mod tests {
         assert_eq!(names(&a.to_ask_again(|_| false)), ["waits", "high", "low", "victim"]);
         a.forget(&PodUid::new("high"));
         assert_eq!(names(&a.to_ask_again(|_| false)), ["waits", "low", "victim"]);
+    }
+
+    #[test]
+    fn labels_of_the_api_server_count() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut a = admission();
+        a.seen = Arc::new(Seen::open(dir.path().join("node.json")));
+        let mut pod = pod("p", spec(&[], &[""]));
+        pod.spec.node_selector = Some([("room".to_owned(), "7".to_owned())].into());
+        let pod = Arc::new(pod);
+        a.look_at_node();
+        let refusal = a.ask(&pod, &[]).expect_err("is for other nodes");
+        a.put_aside(pod.clone(), Aside::Refused(refusal));
+        assert!(!a.take_freed());
+        a.seen.note(&serde_json::json!({"metadata": {"labels": {"room": "7"}}}));
+        a.look_at_node();
+        assert!(a.take_freed());
+        assert_eq!(names(&a.to_ask_again(|_| false)), ["p"]);
+        assert_eq!(a.ask(&pod, &[]), Ok(vec![]));
+        a.seen.note(&serde_json::json!({"metadata": {"labels": {"room": "7"}}}));
+        a.look_at_node();
+        assert!(!a.take_freed(), "they are the same");
     }
 
     #[test]

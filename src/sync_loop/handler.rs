@@ -167,6 +167,7 @@ impl Handler {
             // It needs nothing any more.
             return self.begin(pod, now);
         }
+        self.admission.look_at_node();
         match self.admission.ask(&pod, &self.workers.running()) {
             Ok(victims) if victims.is_empty() => self.begin(pod, now),
             Ok(victims) => {
@@ -214,6 +215,7 @@ impl Handler {
 
     /// Asks again for what was refused, if there may be more room now.
     fn ask_again(&mut self, now: Instant) {
+        self.admission.look_at_node();
         if !self.admission.take_freed() {
             return;
         }

@@ -10,12 +10,15 @@
 pub mod agent;
 pub mod cell;
 pub mod cgroups;
+#[cfg(feature = "tls")]
+pub mod cluster;
 pub mod containerd;
 pub mod cri;
 #[cfg(feature = "tls")]
 pub mod http;
 pub mod huge_pages;
 mod images;
+pub mod kubectl;
 pub mod manifest;
 pub mod node;
 pub mod pods;
