@@ -10,6 +10,7 @@ pub mod backoff;
 pub mod certificates;
 pub mod cgroup;
 pub mod child;
+pub mod cluster;
 pub mod cmd;
 pub mod config;
 pub mod cri;

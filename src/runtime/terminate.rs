@@ -104,7 +104,8 @@ impl Runtime {
             None => status,
         };
         if next == Next::Terminal {
-            if status::is_terminal(&status) {
+            // One that never began has no place for it, and needs none.
+            if status::is_terminal(&status) && self.node.paths.pod(&pod.uid).is_dir() {
                 self.keep_status(pod, memory, &status);
             }
             // At once, also when the pod is still wanted: what it held is needed by others.
@@ -258,6 +259,7 @@ mod tests {
             name: PodName::new("ns", "p"),
             source: Source::File,
             origin: "/m/p.yaml".into(),
+            status: None,
             meta: Default::default(),
             spec: core::PodSpec {
                 init_containers: Some(vec![container("a", true), container("i", false), container("b", true)]),

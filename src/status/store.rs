@@ -14,6 +14,8 @@ pub struct StoredPod {
     pub pod: Arc<Pod>,
     /// `None` while nothing is known of it.
     pub status: Option<Arc<core::PodStatus>>,
+    /// Nothing of it runs any more, and what it held is free.
+    pub ended: bool,
     /// When it came.
     seen: Instant,
 }
@@ -48,7 +50,7 @@ impl Store {
         let key = (pod.name.clone(), pod.uid.clone());
         match pods.get_mut(&key) {
             Some(stored) => stored.pod = pod,
-            None => _ = pods.insert(key, StoredPod { pod, status: None, seen: Instant::now() }),
+            None => _ = pods.insert(key, StoredPod { pod, status: None, ended: false, seen: Instant::now() }),
         }
         drop(pods);
         self.tell();
@@ -69,6 +71,14 @@ impl Store {
     /// The pod's status, as far as it is known.
     pub fn status(&self, pod: &Pod) -> Option<Arc<core::PodStatus>> {
         self.pods.read().get(&(pod.name.clone(), pod.uid.clone()))?.status.clone()
+    }
+
+    /// Nothing of the pod runs any more.
+    pub fn set_ended(&self, pod: &Pod) {
+        if let Some(stored) = self.pods.write().get_mut(&(pod.name.clone(), pod.uid.clone())) {
+            stored.ended = true;
+        }
+        self.tell();
     }
 
     /// What was said of it before counts no more.

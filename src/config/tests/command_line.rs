@@ -80,7 +80,8 @@ fn wrong_flags() {
 fn warnings_of_flags() {
     let args = [
         "--pod-infra-container-image=pause:3",
-        "--kubeconfig=/k",
+        "--bootstrap-kubeconfig=/k",
+        "--pod-manifest-path=/m",
         "--max-pods=110",
         "--port=10251",
         "--v=4",
