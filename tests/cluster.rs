@@ -4,14 +4,17 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 use support::cluster::Cluster;
+use support::containerd::POD_NETWORK;
 use support::http::Client;
 use support::kubectl::Kubectl;
 use support::node::SOON;
-use support::{Agent, Containerd, NODE, eventually};
+use support::{Agent, BUSYBOX, Containerd, NODE, eventually};
 
 /// A control plane and an agent, which isn't started yet.
 struct Joined {
@@ -286,6 +289,143 @@ fn a_node_is_bootstrapped_and_its_certificates_are_renewed() {
     });
     let renewed = joined.renewed_after(&Value::Null)["spec"]["renewTime"].clone();
     joined.renewed_after(&renewed);
+}
+
+/// A pod with one container that runs `script`, bound to the node as by a scheduler.
+fn pod(name: &str, script: &str) -> Value {
+    json!({
+        "kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "nodeName": NODE, "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "main", "image": BUSYBOX, "command": ["sh", "-c", script]}],
+        },
+    })
+}
+
+impl Joined {
+    /// Waits until the API server has a pod that meets this.
+    #[track_caller]
+    fn pod(&self, name: &str, meets: impl Fn(&Value) -> bool) -> Value {
+        eventually(&format!("pod {name}"), SOON, || {
+            let pod = self.kubectl().attempt_json(&["get", "pod", name])?;
+            if meets(&pod) { Ok(pod) } else { Err(pod["status"].to_string()) }
+        })
+    }
+
+    /// Waits until it runs and is ready.
+    #[track_caller]
+    fn runs(&self, name: &str) -> Value {
+        self.pod(name, |pod| condition(pod, "Ready")["status"] == "True")
+    }
+
+    #[track_caller]
+    fn gone(&self, name: &str) {
+        eventually(&format!("the end of pod {name}"), SOON, || match self.kubectl().attempt(&["get", "pod", name]) {
+            Err(why) if why.contains("not found") => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+    }
+}
+
+#[test]
+fn pods_by_kubectl() {
+    let Some(joined) = Joined::start() else { return };
+    let kubectl = joined.kubectl();
+    kubectl.apply(&pod("web", "mkdir /w; echo served > /w/index.html; echo hello; httpd -f -p 8080 -h /w"));
+    let web = joined.runs("web");
+    let status = &web["status"];
+    assert_eq!((&status["phase"], &status["hostIP"]), (&"Running".into(), &"192.0.2.10".into()));
+    assert!(status["podIP"].as_str().is_some_and(|ip| ip.starts_with(POD_NETWORK)), "{status}");
+    let container = &status["containerStatuses"][0];
+    assert!(container["containerID"].as_str().is_some_and(|id| id.starts_with("containerd://")), "{status}");
+
+    eventually("the pod's log", SOON, || match kubectl.attempt(&["logs", "web"])? {
+        text if text == "hello\n" => Ok(()),
+        text => Err(text),
+    });
+    assert_eq!(kubectl.run(&["exec", "web", "--", "echo", "a  b"]), "a  b\n");
+    let out = kubectl.output(&["exec", "web", "--", "sh", "-c", "exit 7"]);
+    assert_eq!(out.status.code(), Some(7), "{out:?}");
+    let mut cat = kubectl.command(&["exec", "-i", "web", "--", "cat"]);
+    let mut cat = cat.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("runs");
+    cat.stdin.take().expect("is piped").write_all(b"through\n").expect("writes");
+    let out = cat.wait_with_output().expect("ends");
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "through\n");
+    port_forward(&joined);
+
+    // On a node that is cordoned, what runs goes on.
+    kubectl.run(&["cordon", NODE]);
+    let cordoned = kubectl.json(&["get", "node", NODE]);
+    assert_eq!(cordoned["spec"]["unschedulable"], true);
+    kubectl.run(&["delete", "pod", "web", "--wait=false"]);
+    joined.gone("web");
+    kubectl.apply(&{
+        let mut job = pod("job", "exit 3");
+        job["spec"]["restartPolicy"] = "Never".into();
+        job
+    });
+    let job = joined.pod("job", |pod| pod["status"]["phase"] == "Failed");
+    let ended = &job["status"]["containerStatuses"][0]["state"]["terminated"];
+    assert_eq!((&ended["exitCode"], &ended["reason"]), (&3.into(), &"Error".into()));
+    kubectl.run(&["delete", "pod", "job", "--wait=false"]);
+    joined.gone("job");
+}
+
+fn port_forward(joined: &Joined) {
+    let mut forward = joined.kubectl().command(&["port-forward", "pod/web", "18080:8080"]);
+    let mut forward = forward.stdout(Stdio::piped()).spawn().expect("runs");
+    let mut said = BufReader::new(forward.stdout.take().expect("is piped"));
+    let mut line = String::new();
+    said.read_line(&mut line).expect("says where");
+    assert!(line.contains("18080 -> 8080"), "{line}");
+    let mut stream = joined.containerd.cell().connect(18080).expect("connects");
+    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").expect("asks");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("answers");
+    assert!(text.ends_with("served\n"), "{text}");
+    forward.kill().expect("ends");
+    forward.wait().expect("has ended");
+}
+
+#[test]
+fn a_pod_for_a_node_with_a_label() {
+    let Some(joined) = Joined::start() else { return };
+    joined.kubectl().run(&["label", "node", NODE, "room=7"]);
+    eventually("the label at the node", SOON, || {
+        let text = std::fs::read_to_string(joined.agent.root().join("node.json")).unwrap_or_default();
+        if text.contains(r#""room":"7""#) { Ok(()) } else { Err(text) }
+    });
+    let mut here = pod("here", "sleep 1000");
+    here["spec"]["nodeSelector"] = json!({"room": "7"});
+    joined.kubectl().apply(&here);
+    joined.runs("here");
+    let mut elsewhere = pod("elsewhere", "sleep 1000");
+    elsewhere["spec"]["nodeSelector"] = json!({"room": "8"});
+    joined.kubectl().apply(&elsewhere);
+    let refused = joined.pod("elsewhere", |pod| pod["status"]["phase"] == "Failed");
+    assert_eq!(refused["status"]["reason"], "NodeAffinity");
+}
+
+#[test]
+fn static_pods_have_mirrors() {
+    let Some(joined) = Joined::start() else { return };
+    let (kubectl, name) = (joined.kubectl(), format!("web-{NODE}"));
+    joined.agent.write_manifest("web.yaml", &support::node::pod("web", "echo from a file; sleep 1000"));
+    let mirror = joined.runs(&name);
+    let annotations = &mirror["metadata"]["annotations"];
+    assert_eq!(annotations["kubernetes.io/config.source"], "file");
+    assert!(annotations["kubernetes.io/config.mirror"].is_string(), "{annotations}");
+    assert_eq!(mirror["metadata"]["ownerReferences"][0]["kind"], "Node");
+    assert_eq!(kubectl.run(&["logs", &name]), "from a file\n");
+    // Deleted, it is made again, and the pod itself isn't touched.
+    let container = mirror["status"]["containerStatuses"][0]["containerID"].clone();
+    kubectl.run(&["delete", "pod", &name, "--grace-period=0", "--force", "--wait=false"]);
+    let again = joined.pod(&name, |pod| {
+        pod["metadata"]["uid"] != mirror["metadata"]["uid"] && condition(pod, "Ready")["status"] == "True"
+    });
+    assert_eq!(again["status"]["containerStatuses"][0]["containerID"], container);
+    joined.agent.remove_manifest("web.yaml");
+    joined.gone(&name);
 }
 
 /// Puts a certificate of the node there that ended some days ago.
