@@ -2,6 +2,7 @@
 //! (pkg/kubelet/kubelet_node_status.go). One thread does it all; without a server nothing of it runs.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use super::conditions::{Pressure, conditions, hindrances};
 use super::lease::{self, Terms};
 use super::look::Eye;
 use super::object::{Object, status_patch};
+use super::pressure::{Pressures, levels};
 use super::report::Reported;
 use super::seen::Seen;
 use crate::config::Config;
@@ -39,6 +41,7 @@ pub struct Parts {
 
 struct Settings {
     register: bool,
+    root_dir: PathBuf,
     ips: Vec<IpAddr>,
     update_every: Duration,
     report_every: Duration,
@@ -52,6 +55,7 @@ pub struct Keeper {
     eye: Eye,
     settings: Settings,
     terms: Terms,
+    pressures: Pressures,
     reported: Reported,
     /// Whether it was ready when that was reported last.
     ready: Option<bool>,
@@ -111,12 +115,14 @@ impl Keeper {
             eye: Eye::new(cri, node.status_max_images),
             settings: Settings {
                 register: node.register,
+                root_dir: config.root_dir.clone(),
                 ips: config.node_ips.clone(),
                 update_every: node.status_update_frequency,
                 report_every: node.status_report_frequency,
             },
             terms: Terms { node: object.name.clone(), duration: node.lease_duration },
             object,
+            pressures: Pressures::new(&config.eviction),
             reported: Reported::default(),
             ready: None,
             lease: None,
@@ -163,18 +169,19 @@ impl Keeper {
         let hindrances = hindrances(self.health.check(now), told, now);
         let has_become_ready = hindrances.is_empty() && self.ready == Some(false);
         if due || has_become_ready && self.status_task.failure.is_none() {
-            let result = self.report(&hindrances, now);
+            let pressure = self.pressures.observe(&levels(&self.settings.root_dir, &self.eye.image_dirs), now);
+            let result = self.report(&hindrances, pressure, now);
             self.status_task.done(&result, self.settings.update_every, Instant::now());
         }
     }
 
-    fn report(&mut self, hindrances: &[String], now: Instant) -> Result<(), kube::Error> {
+    fn report(&mut self, hindrances: &[String], pressure: Pressure, now: Instant) -> Result<(), kube::Error> {
         let there = match self.client.get(&self.path(&[])) {
-            Err(e) if e.is_not_found() && self.settings.register => self.register(hindrances)?,
+            Err(e) if e.is_not_found() && self.settings.register => self.register(hindrances, pressure)?,
             there => there?,
         };
         let there = self.put_right(there)?;
-        let wanted = self.wanted(hindrances, &there);
+        let wanted = self.wanted(hindrances, pressure, &there);
         if self.reported.is_due(&wanted, &there, self.settings.report_every, now) {
             let patch = status_patch(&wanted, &there);
             let answered: Value = self.client.patch(&self.path(&["status"]), Patch::Strategic, &patch)?;
@@ -190,15 +197,15 @@ impl Keeper {
         Ok(())
     }
 
-    fn wanted(&self, hindrances: &[String], there: &Value) -> Value {
+    fn wanted(&self, hindrances: &[String], pressure: Pressure, there: &Value) -> Value {
         let before = there["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let conditions = conditions(hindrances, Pressure::default(), before, Timestamp::now());
+        let conditions = conditions(hindrances, pressure, before, Timestamp::now());
         self.object.status(&super::addresses(&self.settings.ips), &self.eye.software, &conditions)
     }
 
     /// Makes the node's object, or puts right the one that has been made meanwhile.
-    fn register(&mut self, hindrances: &[String]) -> Result<Value, kube::Error> {
-        let node = self.object.shown(self.wanted(hindrances, &Value::Null));
+    fn register(&mut self, hindrances: &[String], pressure: Pressure) -> Result<Value, kube::Error> {
+        let node = self.object.shown(self.wanted(hindrances, pressure, &Value::Null));
         match self.client.create(&path(&["api", "v1", "nodes"]), &node) {
             Err(e) if e.is_already_exists() => self.client.get(&self.path(&[])),
             made => {

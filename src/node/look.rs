@@ -1,11 +1,11 @@
 //! Looks at the runtime for the node's status, on a lane: a runtime that hangs must not keep the node
 //! from saying that it lives.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender, bounded};
-use serde_json::Value;
 
 use super::images::images;
 use super::object::Software;
@@ -29,6 +29,8 @@ pub struct Eye {
     /// What the runtime was told of the addresses of pods.
     cidr: String,
     pub software: Software,
+    /// Where it has its images.
+    pub image_dirs: Vec<PathBuf>,
     /// When the runtime last said how it is.
     pub at: Option<Instant>,
 }
@@ -38,6 +40,7 @@ struct Found {
     status: cri::Result<cri::Status>,
     version: Option<cri::Version>,
     images: Option<Vec<cri::Image>>,
+    image_dirs: Option<Vec<PathBuf>>,
     /// The addresses that it was told of.
     cidr: Option<String>,
 }
@@ -56,6 +59,7 @@ impl Eye {
             images_asked: None,
             cidr: String::new(),
             software,
+            image_dirs: Vec::new(),
             at: None,
         }
     }
@@ -64,7 +68,7 @@ impl Eye {
     pub fn look(&mut self, cidr: &str, now: Instant) {
         if !self.looking {
             self.looking = true;
-            let with_images = self.max_images != Some(0) && self.images_asked.is_none_or(|at| now - at >= IMAGES_EVERY);
+            let with_images = self.images_asked.is_none_or(|at| now - at >= IMAGES_EVERY);
             let cidr = (!cidr.is_empty() && cidr != self.cidr).then(|| cidr.to_owned());
             let (cri, tell) = (self.cri.clone(), self.tell.clone());
             self.lane.submit(move || {
@@ -90,8 +94,8 @@ impl Eye {
             self.images_asked = Some(found.at);
             self.software.images = images(all, self.max_images);
         }
-        if self.software.images == Value::Null && self.max_images == Some(0) {
-            self.software.images = Value::Array(Vec::new());
+        if let Some(dirs) = found.image_dirs {
+            self.image_dirs = dirs;
         }
         if let Some(cidr) = found.cidr {
             log::info!("the addresses of pods are of {cidr}");
@@ -115,6 +119,7 @@ fn find(cri: &dyn Cri, at: Instant, with_images: bool, cidr: Option<String>) -> 
         at,
         version: up.then(|| cri.version().ok()).flatten(),
         images: (up && with_images).then(|| cri.list_images().ok()).flatten(),
+        image_dirs: (up && with_images).then(|| cri.image_fs_info().ok()).flatten(),
         cidr: cidr.filter(|cidr| up && told(cidr)),
         status,
     }

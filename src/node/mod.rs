@@ -9,6 +9,7 @@ mod keeper;
 mod lease;
 mod look;
 mod object;
+mod pressure;
 mod report;
 mod seen;
 

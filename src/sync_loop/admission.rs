@@ -42,17 +42,18 @@ impl Admission {
     }
 
     /// Goes by the labels that the API server has of the node now; its administrator may change them.
-    pub fn look_at_node(&mut self) {
-        let Some(known) = self.seen.known() else { return };
+    /// Returns whether they are known for the first time, for which its pods wait.
+    pub fn look_at_node(&mut self) -> bool {
+        let Some(known) = self.seen.known() else { return false };
         if self.known.as_ref().is_some_and(|before| Arc::ptr_eq(before, &known)) {
-            return;
+            return false;
         }
         if self.node.labels != known.labels {
             self.node.labels = known.labels.clone();
             // They may be what a pod lacked.
             self.freed = true;
         }
-        self.known = Some(known);
+        self.known.replace(known).is_none()
     }
 
     /// The runtime was seen, and this is what it can do now.
@@ -119,9 +120,12 @@ impl Admission {
         pods
     }
 
-    /// The pods that came before it was known what runs, those of them first that ran before.
+    /// The pods that came before it was known what runs, those of them first that ran before. Pods of an
+    /// API server wait until it is known what that has of the node: they may be for its labels.
     pub fn take_early(&mut self, ran: impl Fn(&PodUid) -> bool) -> Vec<Arc<Pod>> {
-        let (early, others) = std::mem::take(&mut self.aside).into_iter().partition(|(_, why)| *why == Aside::TooEarly);
+        let known = self.known.is_some();
+        let is_early = |(pod, why): &(Arc<Pod>, Aside)| *why == Aside::TooEarly && (known || pod.source != Source::Api);
+        let (early, others) = std::mem::take(&mut self.aside).into_iter().partition(is_early);
         self.aside = others;
         let (old, new): (Vec<_>, Vec<_>) = early.into_iter().map(|(pod, _)| pod).partition(|pod| ran(&pod.uid));
         old.into_iter().chain(new).collect()
@@ -243,9 +247,19 @@ mod tests {
         for name in ["a", "b", "c"] {
             a.put_aside(of(name, "", 0), Aside::TooEarly);
         }
+        let mut of_server = Pod::clone(&of("d", "", 0));
+        of_server.source = Source::Api;
+        a.put_aside(Arc::new(of_server), Aside::TooEarly);
         let pods = a.take_early(|uid| uid.as_str() == "c");
         assert_eq!(names(&pods), ["c", "a", "b"]);
         assert!(a.aside(&PodUid::new("a")).is_none());
+        // The server has not said yet what it has of the node.
+        let dir = tempfile::tempdir().expect("a directory");
+        a.seen = Arc::new(Seen::open(dir.path().join("node.json")));
+        assert!(!a.look_at_node());
+        a.seen.note(&serde_json::json!({"metadata": {"uid": "u"}}));
+        assert!(a.look_at_node() && !a.look_at_node());
+        assert_eq!(names(&a.take_early(|_| false)), ["d"]);
     }
 
     #[test]

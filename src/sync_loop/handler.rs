@@ -167,7 +167,6 @@ impl Handler {
             // It needs nothing any more.
             return self.begin(pod, now);
         }
-        self.admission.look_at_node();
         match self.admission.ask(&pod, &self.workers.running()) {
             Ok(victims) if victims.is_empty() => self.begin(pod, now),
             Ok(victims) => {
@@ -217,7 +216,9 @@ impl Handler {
 
     /// Asks again for what was refused, if there may be more room now.
     fn ask_again(&mut self, now: Instant) {
-        self.admission.look_at_node();
+        if self.admission.look_at_node() {
+            self.admit_early(now);
+        }
         if !self.admission.take_freed() {
             return;
         }
@@ -311,6 +312,7 @@ impl SyncHandler for Handler {
             }
             self.admission.put_aside(pod, Aside::TooEarly);
         }
+        self.admission.look_at_node();
         self.admit_early(now);
     }
 
