@@ -112,6 +112,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let own_node = Arc::new(node::Seen::open(config.root_dir.join("node.json")));
     let objects = Arc::<local::Store>::default();
     let object_store = objects.clone();
+    let server_objects = Arc::<local::Store>::default();
     let (lane_done, lanes) = bounded(CHANNEL);
     let hierarchy = Hierarchy::read()?;
     let machine = capacity::read(&config.root_dir).map_err(|source| Error::Start { what: "the node", source })?;
@@ -138,7 +139,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
         node: node(config, &paths, &machine),
         host: HostFiles::new(config.dns.resolv_conf.clone()),
         users: UserNamespaces::open(&paths, config.user_namespace_ids_per_pod)?,
-        objects: objects.clone(),
+        objects: local::Stores { local: objects.clone(), server: server_objects.clone() },
         probes: probe::Manager::start(cri.clone(), probe_result).map_err(Error::start("the probes"))?,
         stops: Lane::new("stop", STOPS),
         hooks: Lane::new("hook", HOOKS),
@@ -185,7 +186,13 @@ pub fn run(config: &Config) -> Result<(), Error> {
     event_log.start(Box::new(move |name| pods.uid(name)), teller(&feed)).map_err(Error::start("the events"))?;
     let mut tellers = Vec::new();
     if let Some(server) = &server {
-        tellers.push(server.start(config, &store, &images.care.all_heard)?);
+        let tell = server.tell_pods(config, &store, &images.care.all_heard)?;
+        let get = server.get_objects(config, &server_objects, &object)?;
+        tellers.push(Box::new(tell.clone()) as Box<dyn Fn() + Send + Sync>);
+        server.seen.on_change(Box::new(move || {
+            get();
+            tell();
+        }));
     }
     if config.api.socket.is_some() || config.api.port.is_some() {
         tellers.push(teller(&feed));
@@ -282,13 +289,13 @@ impl ApiServer {
         spawn("node", move || keeper.run())
     }
 
-    /// Starts what answers the server, and returns what tells it that pods are others.
-    fn start(
+    /// Starts what tells the server of pods, and returns what has it look.
+    fn tell_pods(
         &self,
         config: &Config,
         store: &Arc<Store>,
         all_heard: &Arc<AtomicBool>,
-    ) -> Result<Box<dyn Fn() + Send + Sync>, Error> {
+    ) -> Result<impl Fn() + Clone + Send + Sync + 'static, Error> {
         let (manager, wake) = cluster::StatusManager::new(cluster::StatusSettings {
             node_name: config.node_name.clone(),
             client: self.client.clone(),
@@ -298,9 +305,27 @@ impl ApiServer {
         });
         cluster::spawn_status(manager).map_err(Error::start("the status manager"))?;
         // A full channel means that it has been told already.
-        let tell = move || _ = wake.try_send(());
-        self.seen.on_change(Box::new(tell.clone()));
-        Ok(Box::new(tell))
+        Ok(move || _ = wake.try_send(()))
+    }
+
+    /// Starts what gets the objects that pods refer to, and returns what has it look.
+    fn get_objects(
+        &self,
+        config: &Config,
+        store: &Arc<local::Store>,
+        changed: &Sender<BTreeSet<local::Key>>,
+    ) -> Result<impl Fn() + Clone + Send + Sync + 'static, Error> {
+        let (getter, wake) = cluster::ObjectGetter::new(cluster::ObjectSettings {
+            client: self.client.clone(),
+            seen: self.seen.clone(),
+            store: store.clone(),
+            changed: changed.clone(),
+            directory: config.root_dir.join("api/objects"),
+            node: local::Node::new(&config.node_name, &config.node.labels),
+            ttl: config.sync_frequency,
+        });
+        cluster::spawn_objects(getter).map_err(Error::start("the getting of objects"))?;
+        Ok(move || _ = wake.try_send(()))
     }
 }
 

@@ -3,7 +3,13 @@
 //! of its own: a pod never waits for the API server, and without one nothing of this is there.
 
 mod diff;
+mod fetch;
 mod mirror;
+mod objects;
+mod records;
+mod refresh;
 mod status;
+
+pub use objects::{ObjectGetter, Settings as ObjectSettings, spawn as spawn_objects};
 
 pub use status::{Settings as StatusSettings, StatusManager, spawn as spawn_status};

@@ -38,6 +38,8 @@ struct Entry {
     told: Option<(Arc<Pod>, Value)>,
     /// With this nothing is to be done.
     done: Option<(Arc<Pod>, Arc<core::PodStatus>, bool)>,
+    /// It was removed, and is heard of until its end has come here.
+    removed: Option<Instant>,
     trouble: Trouble,
 }
 
@@ -102,9 +104,8 @@ impl StatusManager {
         loop {
             let now = Instant::now();
             if !self.unreachable.waits(now) {
-                match self.round(now) {
-                    Ok(()) => self.unreachable = Trouble::default(),
-                    Err(Unreachable) => {}
+                if let Ok(()) = self.round(now) {
+                    self.unreachable = Trouble::default();
                 }
             }
             match self.wake.recv_timeout(self.pause(Instant::now())) {
@@ -207,6 +208,11 @@ impl StatusManager {
 
     /// Removes a pod from the server for good.
     fn delete(&mut self, object: &Arc<Pod>, now: Instant) -> Result<(), Unreachable> {
+        let entry = self.entries.entry(object.uid.clone()).or_default();
+        if entry.removed.is_some_and(|at| now.saturating_duration_since(at) < RESYNC) {
+            return Ok(());
+        }
+        entry.removed = Some(now);
         let options = DeleteOptions {
             grace_period_seconds: Some(0),
             uid: Some(object.uid.to_string()),
@@ -219,6 +225,7 @@ impl StatusManager {
             Err(e) => {
                 if let Some(entry) = self.entries.get_mut(&object.uid) {
                     entry.done = None;
+                    entry.removed = None;
                 }
                 return self.failed(&object.uid.clone(), &e, &format!("removing pod {}", object.name), now);
             }
@@ -290,7 +297,6 @@ impl StatusManager {
         }
         // Once it is gone, another may be made at once.
         self.mirrors.remove(&mirror.name);
-        entry.trouble.until = Some(now + RESYNC);
         self.delete(mirror, now)
     }
 

@@ -104,8 +104,7 @@ impl Runtime {
             None => status,
         };
         if next == Next::Terminal {
-            // One that never began has no place for it, and needs none.
-            if status::is_terminal(&status) && self.node.paths.pod(&pod.uid).is_dir() {
+            if status::is_terminal(&status) {
                 self.keep_status(pod, memory, &status);
             }
             // At once, also when the pod is still wanted: what it held is needed by others.

@@ -41,15 +41,24 @@ pub struct Told {
     pub pods: BTreeMap<PodUid, Arc<Pod>>,
     /// Mirrors of static pods.
     pub mirrors: BTreeMap<PodName, Arc<Pod>>,
+    /// Something has been told: what isn't there isn't wanted.
+    pub given: bool,
     /// The server itself has told it, since the agent was started.
     pub live: bool,
 }
 
 impl Seen {
-    /// Has `changed` called from now on; it must not wait. There can be one only.
+    /// Has `changed` called now and from now on; it must not wait. There can be one only.
     pub fn on_change(&self, changed: Box<dyn Fn() + Send + Sync>) {
         if self.changed.set(changed).is_err() {
-            log::error!("somebody hears of what the API server has already");
+            return log::error!("somebody hears of what the API server has already");
+        }
+        self.tell();
+    }
+
+    fn tell(&self) {
+        if let Some(changed) = self.changed.get() {
+            changed();
         }
     }
 
@@ -59,9 +68,7 @@ impl Seen {
 
     fn set(&self, told: Told) {
         *self.state.write() = told;
-        if let Some(changed) = self.changed.get() {
-            changed();
-        }
+        self.tell();
     }
 }
 
@@ -102,8 +109,8 @@ enum Step {
 #[derive(Debug)]
 enum Cause {
     Failed(kube::Error),
-    /// The watch was under way.
-    Broke(kube::Error),
+    /// The watch was under way; and whether it brought something.
+    Broke(kube::Error, bool),
     /// There is another server than before.
     Replaced,
 }
@@ -155,15 +162,16 @@ impl ApiSource {
             let Ok(result) = result else { return };
             let lasted = began.elapsed();
             let well = match (&result, step) {
-                (Ok(()), Step::List(_)) => true,
-                (Ok(()) | Err(Cause::Broke(_)), Step::Watch) => lasted >= SHORT,
-                (Err(cause), _) => matches!(cause, Cause::Replaced),
+                (Ok(()) | Err(Cause::Replaced), _) => step != Step::Watch || lasted >= SHORT,
+                (Err(Cause::Broke(_, news)), _) => *news || lasted >= SHORT,
+                (Err(Cause::Failed(_)), _) => false,
             };
-            if well {
+            // That a list can be had says nothing of watches.
+            if well && step == Step::Watch {
                 self.retry.succeeds();
             }
             // One that broke off may have been a server's that is going down.
-            let at_once = well && !matches!(result, Err(Cause::Broke(_)));
+            let at_once = well && !matches!(result, Err(Cause::Broke(..)));
             let asked = result.as_ref().err().and_then(Cause::error).and_then(kube::Error::retry_after);
             step = next(step, &result);
             if let Err(cause) = result {
@@ -178,7 +186,7 @@ impl ApiSource {
         }
     }
 
-    fn query<'a>(&'a self, at_least: AtLeast) -> Vec<(&'a str, &'a str)> {
+    fn query(&self, at_least: AtLeast) -> Vec<(&str, &str)> {
         let mut query = vec![("fieldSelector", self.selector.as_str())];
         match at_least {
             AtLeast::Any => query.push(("resourceVersion", "0")),
@@ -213,12 +221,14 @@ impl ApiSource {
             Ok(events) => events,
             Err(e) => return Ok(Err(Cause::Failed(e))),
         };
-        self.works();
+        let mut news = false;
         for event in events {
             let event = match event {
                 Ok(event) => event,
-                Err(e) => return Ok(Err(Cause::Broke(e))),
+                Err(e) => return Ok(Err(Cause::Broke(e, news))),
             };
+            news = true;
+            self.works();
             match self.pods.take(event, Timestamp::now()) {
                 Ok(true) => self.publish()?,
                 Ok(false) => {}
@@ -237,7 +247,7 @@ impl ApiSource {
         }
         self.given = true;
         let by_uid = pods.iter().map(|pod| (pod.uid.clone(), pod.clone())).collect();
-        self.seen.set(Told { pods: by_uid, mirrors: self.pods.mirrors(), live: self.live });
+        self.seen.set(Told { pods: by_uid, mirrors: self.pods.mirrors(), given: true, live: self.live });
         self.channel.set(pods).map_err(|_| Over)
     }
 
@@ -273,7 +283,7 @@ impl ApiSource {
 impl Cause {
     fn error(&self) -> Option<&kube::Error> {
         match self {
-            Cause::Failed(e) | Cause::Broke(e) => Some(e),
+            Cause::Failed(e) | Cause::Broke(e, _) => Some(e),
             Cause::Replaced => None,
         }
     }
@@ -286,16 +296,20 @@ fn next(step: Step, result: &Result<(), Cause>) -> Step {
         (_, Ok(())) => Step::Watch,
         (_, Err(Cause::Replaced)) => Step::List(AtLeast::Newest),
         // What came can't be trusted to go on from.
-        (Step::Watch, Err(Cause::Broke(Answer { .. }))) => Step::List(AtLeast::Seen),
-        (Step::Watch, Err(Cause::Broke(Unreachable { .. }))) => Step::Watch,
+        (Step::Watch, Err(Cause::Broke(Answer { .. }, _))) => Step::List(AtLeast::Seen),
+        (Step::Watch, Err(Cause::Broke(Unreachable { .. }, true))) => Step::Watch,
+        // What is between here and there may let no event through.
+        (Step::Watch, Err(Cause::Broke(Unreachable { .. }, false))) => Step::List(AtLeast::Seen),
         // It was gone, and may come back as another.
         (Step::Watch, Err(Cause::Failed(Unreachable { .. }))) => Step::List(AtLeast::Seen),
-        (Step::Watch, Err(Cause::Failed(e) | Cause::Broke(e))) => match e.status().map(|status| status.code) {
+        (Step::Watch, Err(Cause::Failed(e) | Cause::Broke(e, _))) => match e.status().map(|status| status.code) {
             // Such versions are not there, or there are none.
             Some(400 | 404 | 410 | 422 | 504) => Step::List(AtLeast::Newest),
             _ => Step::Watch,
         },
-        (Step::List(_), Err(Cause::Failed(e) | Cause::Broke(e))) if e.status().is_some() => Step::List(AtLeast::Newest),
+        (Step::List(_), Err(Cause::Failed(e) | Cause::Broke(e, _))) if e.status().is_some() => {
+            Step::List(AtLeast::Newest)
+        }
         (Step::List(at_least), Err(_)) => Step::List(at_least),
     }
 }
@@ -320,12 +334,13 @@ mod tests {
         let unreachable = || kube::Error::Unreachable { server: "k".to_owned(), why: "refused".to_owned() };
         let answer = || kube::Error::Answer { request: "GET /".to_owned(), why: "no JSON".to_owned() };
         let (any, seen, newest) = (Step::List(AtLeast::Any), Step::List(AtLeast::Seen), Step::List(AtLeast::Newest));
-        let (failed, broke) = (|e| Err(Cause::Failed(e)), |e| Err(Cause::Broke(e)));
+        let (failed, broke) = (|e| Err(Cause::Failed(e)), |e| Err(Cause::Broke(e, true)));
         let table = [
             (any, Ok(()), Step::Watch),
             (Step::Watch, Ok(()), Step::Watch),
             (Step::Watch, broke(unreachable()), Step::Watch),
             (Step::Watch, failed(unreachable()), seen),
+            (Step::Watch, Err(Cause::Broke(unreachable(), false)), seen),
             (Step::Watch, broke(refused(410, "Expired")), newest),
             (Step::Watch, failed(refused(410, "Gone")), newest),
             (Step::Watch, failed(refused(429, "TooManyRequests")), Step::Watch),

@@ -23,8 +23,8 @@ const SOON: Duration = Duration::from_secs(90);
 /// What the server does wrong.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
-    /// A watch's connection breaks off after so many bytes of events.
-    pub cut_after: Option<usize>,
+    /// The connections of the next watches break off after so many bytes of events, one after the other.
+    pub cut_after: Vec<usize>,
     /// Watches are accepted, and then nothing comes: as with a half-open connection.
     pub silent: bool,
     /// Requests with this method are answered with status 500.

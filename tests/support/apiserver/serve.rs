@@ -225,6 +225,7 @@ fn watch(stream: &mut dyn Connection, request: &Request, shared: &Shared, era: u
     }
     let seconds = request.query("timeoutSeconds").parse().unwrap_or(300);
     let until = Instant::now() + Duration::from_secs(seconds);
+    let cut = if state.faults.cut_after.is_empty() { None } else { Some(state.faults.cut_after.remove(0)) };
     let (mut last, mut sent, mut next_bookmark) = (from, 0, Instant::now() + BOOKMARK);
     while Instant::now() < until && state.era == era {
         if state.faults.silent {
@@ -245,7 +246,6 @@ fn watch(stream: &mut dyn Connection, request: &Request, shared: &Shared, era: u
             state = shared.wait(state, Duration::from_millis(200));
             continue;
         }
-        let cut = state.faults.cut_after;
         drop(state);
         for line in lines {
             if let Some(most) = cut.filter(|most| sent + line.len() > *most) {
