@@ -407,6 +407,41 @@ fn a_pod_for_a_node_with_a_label() {
 }
 
 #[test]
+fn objects_reach_their_volumes() {
+    let Some(joined) = Joined::start() else { return };
+    let kubectl = joined.kubectl();
+    let config = |text: &str| {
+        json!({
+            "kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "settings", "namespace": "default"}, "data": {"a": text},
+        })
+    };
+    let secret = |text: &str| {
+        json!({
+            "kind": "Secret", "apiVersion": "v1", "metadata": {"name": "keys", "namespace": "default"}, "stringData": {"b": text},
+        })
+    };
+    kubectl.apply(&config("one"));
+    kubectl.apply(&secret("1"));
+    let mut reader = pod("reader", "echo $A; sleep 1000");
+    reader["spec"]["volumes"] =
+        json!([{"name": "c", "configMap": {"name": "settings"}}, {"name": "s", "secret": {"secretName": "keys"}}]);
+    let main = &mut reader["spec"]["containers"][0];
+    main["volumeMounts"] = json!([{"name": "c", "mountPath": "/c"}, {"name": "s", "mountPath": "/s"}]);
+    main["env"] = json!([{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "a"}}}]);
+    kubectl.apply(&reader);
+    joined.runs("reader");
+    assert_eq!(kubectl.run(&["logs", "reader"]), "one\n");
+    let read = || kubectl.attempt(&["exec", "reader", "--", "cat", "/c/a", "/s/b"]);
+    assert_eq!(read().expect("reads"), "one1");
+    kubectl.apply(&config("two"));
+    kubectl.apply(&secret("2"));
+    eventually("the new contents", 2 * SOON, || match read()? {
+        text if text == "two2" => Ok(()),
+        text => Err(text),
+    });
+}
+
+#[test]
 fn static_pods_have_mirrors() {
     let Some(joined) = Joined::start() else { return };
     let (kubectl, name) = (joined.kubectl(), format!("web-{NODE}"));
