@@ -11,6 +11,8 @@ pub mod agent;
 pub mod apiserver;
 pub mod cell;
 pub mod cgroups;
+#[cfg(feature = "tls")]
+pub mod cluster;
 pub mod containerd;
 pub mod cri;
 #[cfg(feature = "tls")]
