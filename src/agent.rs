@@ -45,6 +45,7 @@ use crate::source::mux::{Channel, PodUpdate};
 use crate::source::names::Names;
 use crate::source::wake::{self, Waker};
 use crate::status::{Store, events};
+use crate::sync_loop::orders::Orders;
 use crate::sync_loop::{self, Admission, Handler, Heartbeat, ImageCare, Inputs, Shown, SurveyWork, Tiers};
 use crate::worker::{Pool, Workers};
 
@@ -180,9 +181,10 @@ pub fn run(config: &Config) -> Result<(), Error> {
     spawn("signals", move || heed(signals, &wakers, stop))?;
 
     // Versions go on rising over restarts, as far as the clock does.
-    let shown_objects = Arc::new(api::Store::new(u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(1)));
     let event_log = Arc::new(events::Log::open(config.root_dir.join("events.json")));
     let (pods, feed) = (store.clone(), api::Feed::default());
+    let version = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(1);
+    let shown_objects = Arc::new(api::Store::new(version, feed.clone()));
     event_log.start(Box::new(move |name| pods.uid(name)), teller(&feed)).map_err(Error::start("the events"))?;
     let mut tellers = Vec::new();
     if let Some(server) = &server {
@@ -213,7 +215,8 @@ pub fn run(config: &Config) -> Result<(), Error> {
     if let Some(server) = &server {
         server.join(config, &machine, &runtime, &own_node)?;
     }
-    let more = |parts: &_| api::endpoints(config, parts, &shown_objects);
+    let (orders, given) = Orders::new();
+    let more = |parts: &_| api::endpoints(config, parts, &shown_objects, &orders);
     server::start(config, server.as_ref().map(|server| &server.client), &runtime, client, &store, &heartbeat, more)?;
 
     let (survey, surveys) = bounded(1);
@@ -223,8 +226,17 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let shown = Shown { store, probes: runtime.probes.clone() };
     let cares = (surveying, images.care);
     let mut handler = Handler::new((workers, pool), admission, cache, shown, records, sources, cares);
-    let inputs =
-        Inputs { updates, objects: changed_objects, pleg: events, probes, lanes, reports, surveys, stop: stopped };
+    let inputs = Inputs {
+        updates,
+        objects: changed_objects,
+        orders: given,
+        pleg: events,
+        probes,
+        lanes,
+        reports,
+        surveys,
+        stop: stopped,
+    };
     log::info!("cleat {} runs as node {}", env!("CARGO_PKG_VERSION"), config.node_name);
     sync_loop::run(&mut handler, &inputs, &heartbeat);
     event_log.write();

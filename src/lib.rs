@@ -30,6 +30,7 @@ pub mod source;
 pub mod status;
 pub mod sync_loop;
 pub mod sys;
+pub mod tar;
 #[cfg(feature = "tls")]
 pub mod trust;
 pub mod volume;

@@ -15,14 +15,21 @@ use crate::disk;
 use crate::server::auth::{Authenticator, Tokens};
 use crate::server::http::{Endpoint, Tcp, Unix};
 use crate::server::kubelet::Parts;
+use crate::sync_loop::orders::Orders;
 
 /// The endpoints that are configured. One that can't be had costs itself alone, which is told in the
 /// log: pods run without it.
-pub fn endpoints(config: &Config, parts: &Arc<Parts>, store: &Arc<Store>) -> Vec<Endpoint> {
+pub fn endpoints(config: &Config, parts: &Arc<Parts>, store: &Arc<Store>, orders: &Orders) -> Vec<Endpoint> {
     let service = |authenticator| {
         let directory = config.static_pod_path.clone().filter(|path| !path.is_file());
         let manifests = directory.map(|directory| Manifests { directory, node_name: config.node_name.clone() });
-        Arc::new(Service { parts: parts.clone(), store: store.clone(), manifests, authenticator })
+        Arc::new(Service {
+            parts: parts.clone(),
+            store: store.clone(),
+            manifests,
+            orders: orders.clone(),
+            authenticator,
+        })
     };
     let mut endpoints = Vec::new();
     if let Some(path) = &config.api.socket {
@@ -78,10 +85,11 @@ fn tls(config: &Config, _: u16) -> Result<(Box<dyn crate::server::http::Listen>,
     Err("this build lacks the feature tls".to_owned())
 }
 
-/// The administrator's, and those that are configured.
+/// The administrator's, the page's, and those that are configured.
 fn tokens(config: &Config) -> Result<Tokens, String> {
-    credentials::ensure_token(&config.root_dir).map_err(|e| format!("making a token: {e}"))?;
-    let own = Tokens::read(&config.root_dir.join(credentials::TOKEN_FILE)).map_err(|e| e.to_string())?;
+    credentials::ensure_tokens(&config.root_dir).map_err(|e| format!("making a token: {e}"))?;
+    let read = |file| Tokens::read(&config.root_dir.join(file)).map_err(|e| e.to_string());
+    let own = read(credentials::TOKEN_FILE)?.and(read(credentials::PAGE_TOKEN_FILE)?);
     match &config.server.token_auth_file {
         Some(path) => Ok(own.and(Tokens::read(path).map_err(|e| e.to_string())?)),
         None => Ok(own),

@@ -166,6 +166,7 @@ impl Lines<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::feed::Feed;
 
     fn view(selector: &str) -> View {
         let selector = Selector::parse(Resource::Nodes, selector, "", str::to_owned).expect("a selector");
@@ -200,20 +201,21 @@ mod tests {
 
     #[test]
     fn what_changes_and_what_starts_and_ends_to_fit() {
-        let store = Arc::new(Store::new(0));
+        let store = Arc::new(Store::new(0, Feed::default()));
+        store.replace([]);
         store.replace([node("a")]);
         store.replace([node("b")]);
         store.replace([node("a")]);
         store.replace([]);
-        let all = ["ADDED \"1\"", "MODIFIED \"2\"", "MODIFIED \"3\"", "DELETED \"4\""];
-        assert_eq!(watched(&store, &view(""), Some(0)), all);
+        let all = ["ADDED \"2\"", "MODIFIED \"3\"", "MODIFIED \"4\"", "DELETED \"5\""];
+        assert_eq!(watched(&store, &view(""), Some(1)), all);
         assert_eq!(
-            watched(&store, &view("app=a"), Some(0)),
-            ["ADDED \"1\"", "DELETED \"2\"", "ADDED \"3\"", "DELETED \"4\""]
+            watched(&store, &view("app=a"), Some(1)),
+            ["ADDED \"2\"", "DELETED \"3\"", "ADDED \"4\"", "DELETED \"5\""]
         );
-        assert_eq!(watched(&store, &view("app=c"), Some(0)), [""; 0]);
+        assert_eq!(watched(&store, &view("app=c"), Some(1)), [""; 0]);
         assert_eq!(watched(&store, &view(""), Some(9)), ["ERROR 410"]);
         store.replace([node("a")]);
-        assert_eq!(watched(&store, &view(""), None), ["ADDED \"5\"", "BOOKMARK \"5\""]);
+        assert_eq!(watched(&store, &view(""), None), ["ADDED \"6\"", "BOOKMARK \"6\""]);
     }
 }

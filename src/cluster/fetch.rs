@@ -77,7 +77,7 @@ fn services(key: &Key, items: &[Value]) -> Found {
         ports: item["spec"]["ports"].as_array().into_iter().flatten().map(port).collect(),
     };
     let body = Body::Services(items.iter().map(service).collect());
-    Found::Object(Box::new(Object { key: key.clone(), labels: BTreeMap::new(), body }))
+    Found::Object(Box::new(Object { key: key.clone(), labels: BTreeMap::new(), created: None, body }))
 }
 
 /// Has a token made (authentication.k8s.io/v1 TokenRequest), bound to the pod.
@@ -103,7 +103,7 @@ pub fn token(client: &Client, wanted: &WantedToken) -> Result<Result<Found, Stri
     // The server may give it another time than was asked for.
     let seconds = answer["spec"]["expirationSeconds"].as_u64().unwrap_or(wanted.seconds.unsigned_abs());
     let body = Body::ServiceAccountToken(SecretValue::new(token.as_bytes().to_vec()));
-    let object = Object { key: wanted.key(), labels: BTreeMap::new(), body };
+    let object = Object { key: wanted.key(), labels: BTreeMap::new(), created: None, body };
     Ok(Ok(Found::Token(Box::new(object), Duration::from_secs(seconds))))
 }
 

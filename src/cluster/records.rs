@@ -136,7 +136,7 @@ mod tests {
         let map = |name: &str, value: &str| -> Answer {
             let data = BTreeMap::from([("k".to_owned(), value.to_owned())]);
             let body = Body::ConfigMap(ConfigMap { data, ..ConfigMap::default() });
-            Some(Arc::new(Object { key: key(name), labels: BTreeMap::new(), body }))
+            Some(Arc::new(Object { key: key(name), labels: BTreeMap::new(), created: None, body }))
         };
         let mut records = Records::open(directory.clone());
         let (a, b) = (key("a"), key("b"));

@@ -134,9 +134,12 @@ impl StatusManager {
             return Ok(());
         }
         let stored = self.settings.store.list();
+        let ending: HashSet<_> = stored.iter().filter(|s| s.ending).map(|s| s.pod.name.clone()).collect();
         for stored in &stored {
             match stored.pod.source {
                 Source::Api => self.pod(&told, stored, now)?,
+                // Until the one of before has ended, its mirror stays.
+                _ if !stored.ending && ending.contains(&stored.pod.name) => {}
                 Source::File | Source::Http => self.static_pod(&told, stored, now)?,
             }
         }
@@ -150,7 +153,7 @@ impl StatusManager {
     /// A pod of the server.
     fn pod(&mut self, told: &Told, stored: &StoredPod, now: Instant) -> Result<(), Unreachable> {
         let (Some(object), Some(status)) = (told.pods.get(&stored.pod.uid), &stored.status) else { return Ok(()) };
-        if !self.tell(object, status, stored.ended, now)? || !stored.ended || !object.is_deleted() {
+        if !self.tell(object, status, stored.stopped, now)? || !stored.stopped || !object.is_deleted() {
             return Ok(());
         }
         self.delete(object, now)
@@ -237,12 +240,14 @@ impl StatusManager {
         let pod = &stored.pod;
         let mirror = told.mirrors.get(&pod.name);
         match (mirror::act(Some(pod), mirror.map(|mirror| &**mirror)), mirror) {
-            (Some(mirror::Act::Create), _) => self.create_mirror(pod, now),
-            (Some(mirror::Act::Delete), Some(mirror)) => self.delete_mirror(mirror, now),
             (Some(mirror::Act::Tell), Some(mirror)) => match &stored.status {
                 Some(status) => self.tell(mirror, status, false, now).map(drop),
                 None => Ok(()),
             },
+            // What ends gets no other mirror.
+            _ if stored.ending => Ok(()),
+            (Some(mirror::Act::Create), _) => self.create_mirror(pod, now),
+            (Some(mirror::Act::Delete), Some(mirror)) => self.delete_mirror(mirror, now),
             _ => Ok(()),
         }
     }

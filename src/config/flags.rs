@@ -242,6 +242,11 @@ fn distance(a: &str, b: &str) -> usize {
     row.last().copied().unwrap_or_default()
 }
 
+/// The names of all flags.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    FLAGS.iter().map(|flag| flag.name)
+}
+
 /// The text of `cleat run --help`.
 pub fn help() -> String {
     let mut out = String::from(

@@ -21,6 +21,8 @@ pub enum Op {
     PostStart(ContainerId),
     /// Getting an image; what came of it is asked of `image::Images`.
     Image,
+    /// Nothing was done: somebody asks for the restart of this container.
+    Restart(String),
 }
 
 /// Work on a lane that has come to its end.
@@ -57,6 +59,10 @@ pub struct Memory {
     pub restarts: HashMap<String, Backoff>,
     /// Why containers have not been started, by name.
     pub waiting: HashMap<String, Waiting>,
+    /// Names of containers that somebody wants to be restarted, and that have not been looked at yet.
+    pub asked_to_restart: HashSet<String>,
+    /// Containers that are to be killed for that.
+    pub ordered: HashSet<ContainerId>,
     /// Containers that were killed to be started again.
     pub killed_to_restart: HashSet<ContainerId>,
     /// Of those, the ones that are started again at once: when they were killed, their name's last wait
@@ -92,7 +98,7 @@ impl Memory {
                 (Op::StopContainer(_), Ok(())) => {}
                 (Op::StopContainer(id), Err(failure)) => {
                     if let Some(killing) = self.kills.get_mut(&id) {
-                        killing.stopping = false;
+                        killing.stopping = None;
                     }
                     self.stop_failed = Some(format!("stopping container {id}: {}", failure.message));
                 }
@@ -102,6 +108,7 @@ impl Memory {
                     }
                 }
                 (Op::PostStart(_), Ok(())) | (Op::Image, _) => {}
+                (Op::Restart(name), _) => _ = self.asked_to_restart.insert(name),
                 (Op::PostStart(id), Err(failure)) => {
                     self.post_start_failed.insert(id, failure);
                 }

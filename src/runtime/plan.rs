@@ -60,6 +60,8 @@ pub enum Why {
     StartupFailed,
     /// It is to have other resources, and can't have them while it runs.
     Resized,
+    /// Somebody wants it so.
+    Ordered,
     /// The runtime doesn't know its state; it might be running.
     Unknown,
 }
@@ -77,6 +79,8 @@ pub struct Facts<'a> {
     pub verdicts: &'a HashMap<ContainerId, Verdict>,
     /// Containers that were killed to be started again, whatever the restart policy says.
     pub killed_to_restart: &'a HashSet<ContainerId>,
+    /// Containers whose restart somebody asks for.
+    pub ordered: &'a HashSet<ContainerId>,
 }
 
 pub fn plan(facts: &Facts<'_>) -> Plan {
@@ -207,6 +211,8 @@ impl Facts<'_> {
         if container.status.container.notes.hash != identity::container_hash(spec) {
             // A changed container runs again whatever the policy.
             Some((Why::DefinitionChanged, true))
+        } else if self.ordered.contains(&container.status.container.id) {
+            Some((Why::Ordered, true))
         } else if verdict.liveness == Some(false) {
             Some((Why::LivenessFailed, restarts))
         } else if verdict.startup == Some(false) {

@@ -11,7 +11,7 @@ use super::memory::Memory;
 use super::plan::{self, Kill, Plan, Why};
 use super::start::{Ground, restarts_at_once};
 use super::terminate::{Stopped, Target};
-use super::{Error, Runtime, paths, record};
+use super::{Error, Runtime, order, paths, record};
 use crate::cgroup::Values;
 use crate::cri::{PodRef, Sandbox, SandboxId, SandboxStatus, UnixNanos};
 use crate::disk;
@@ -73,7 +73,7 @@ pub struct Synced {
 
 impl Runtime {
     /// One sync. `fresh` is when something was last heard of the pod: what was observed before is
-    /// too old. `before` is its status as it was.
+    /// too old. `before` is its status as it was; without one the pod is only looked at.
     ///
     /// # Errors
     /// When the pod could not be looked at.
@@ -86,7 +86,7 @@ impl Runtime {
     ) -> Result<Synced, Error> {
         let mut synced = self.pass(pod, memory, fresh, before)?;
         for _ in 1..PASSES {
-            if synced.next != Next::Again || synced.error.is_some() {
+            if before.is_none() || synced.next != Next::Again || synced.error.is_some() {
                 break;
             }
             synced = self.pass(pod, memory, None, Some(&synced.status))?;
@@ -107,6 +107,7 @@ impl Runtime {
         }
         let observed = self.observe(&pod.uid, memory, fresh)?;
         forget(memory, &observed);
+        order::take(pod, memory, &observed);
         self.read_messages(&pod.uid, memory, &observed);
         self.probes.update(pod, &self.running(pod, memory, &observed), before);
         let deadline = self.deadline(pod, memory, before);
@@ -115,6 +116,10 @@ impl Runtime {
             // Before anybody is told: it must not run again after a power cut.
             self.keep_status(pod, memory, &status);
             return Ok(Synced { next: Next::Terminal, status, error: None });
+        }
+        if before.is_none() {
+            // It is shown before anything is begun, which can take long.
+            return Ok(Synced { next: Next::Again, status, error: None });
         }
         let (next, error) = match self.act(pod, memory, &observed) {
             Ok((next, error)) => (next.and(deadline), error),
@@ -172,7 +177,13 @@ impl Runtime {
 
     fn act(&self, pod: &Arc<Pod>, memory: &mut Memory, observed: &Observed) -> Result<(Next, Option<Error>), Error> {
         let verdicts = self.probes.verdicts(&pod.uid).verdicts;
-        let facts = plan::Facts { pod, observed, verdicts: &verdicts, killed_to_restart: &memory.killed_to_restart };
+        let facts = plan::Facts {
+            pod,
+            observed,
+            verdicts: &verdicts,
+            killed_to_restart: &memory.killed_to_restart,
+            ordered: &memory.ordered,
+        };
         let plan = plan::plan(&facts);
         let unknown = self.objects.of(pod).known_for(pod).err();
         match plan {
@@ -209,6 +220,10 @@ impl Runtime {
                 let sandbox = observed.sandboxes.iter().find(|s| s.sandbox.id == sandbox);
                 match sandbox {
                     Some(sandbox) if !start.is_empty() => {
+                        // What nobody but its record tells of must not run without it.
+                        if start.iter().any(|start| matches!(start.which, plan::Which::Ephemeral(_))) {
+                            self.keep_record(pod, memory)?;
+                        }
                         let ground = Ground::new(pod, observed, sandbox, &volumes);
                         let (next, error) = self.start_all(&ground, memory, &start);
                         Ok((next.and(killing), error))
@@ -372,7 +387,13 @@ impl Runtime {
             }
             if let Some(kill) = planned.filter(|_| !begun) {
                 let message = kill_message(kill, &container.name);
-                events::record(events::Kind::Normal, &pod.name, "Killing", &message);
+                events::record_of(
+                    events::Kind::Normal,
+                    &pod.name,
+                    pod.field_path(&container.name),
+                    "Killing",
+                    &message,
+                );
                 if kill.restart {
                     memory.killed_to_restart.insert(kill.id.clone());
                     if restarts_at_once(observed, memory, spec, now) {
@@ -381,7 +402,13 @@ impl Runtime {
                 }
             } else if hook_failed && !begun {
                 let message = format!("Container {}: FailedPostStartHook", container.name);
-                events::record(events::Kind::Normal, &pod.name, "Killing", &message);
+                events::record_of(
+                    events::Kind::Normal,
+                    &pod.name,
+                    pod.field_path(&container.name),
+                    "Killing",
+                    &message,
+                );
             }
             let victim = Victim {
                 target: &target,
@@ -455,6 +482,7 @@ fn kill_message(kill: &Kill, container: &str) -> String {
         Why::LivenessFailed => "failed liveness probe",
         Why::StartupFailed => "failed startup probe",
         Why::Resized => "is to have other resources",
+        Why::Ordered => "is stopped on request",
         Why::Unknown => "is in an unknown state",
     };
     let then = if kill.restart { ", will be restarted" } else { "" };
@@ -484,6 +512,7 @@ fn forget(memory: &mut Memory, observed: &Observed) {
     let alive: HashSet<_> =
         observed.containers.iter().filter(|c| c.is_alive()).map(|c| &c.status.container.id).collect();
     memory.kills.retain(|id, _| alive.contains(id));
+    memory.ordered.retain(|id| alive.contains(id));
     memory.post_start_failed.retain(|id, _| alive.contains(id));
     let sandboxes: HashSet<_> = observed.sandboxes.iter().map(|s| &s.sandbox.id).collect();
     memory.stopped.retain(|id| sandboxes.contains(id));

@@ -15,12 +15,14 @@ pub struct StoredPod {
     /// `None` while nothing is known of it.
     pub status: Option<Arc<core::PodStatus>>,
     /// Nothing of it runs any more, and what it held is free.
-    pub ended: bool,
+    pub stopped: bool,
     /// When it came.
     seen: Instant,
+    /// It isn't wanted any more, but something of it is still there.
+    pub ending: bool,
 }
 
-/// Written by the sync loop alone.
+/// Written by the sync loop alone. One that ends may have the name of one that comes.
 #[derive(Default)]
 pub struct Store {
     pods: RwLock<BTreeMap<(PodName, PodUid), StoredPod>>,
@@ -49,8 +51,11 @@ impl Store {
         let mut pods = self.pods.write();
         let key = (pod.name.clone(), pod.uid.clone());
         match pods.get_mut(&key) {
-            Some(stored) => stored.pod = pod,
-            None => _ = pods.insert(key, StoredPod { pod, status: None, ended: false, seen: Instant::now() }),
+            Some(stored) => (stored.pod, stored.ending) = (pod, false),
+            None => {
+                _ = pods
+                    .insert(key, StoredPod { pod, status: None, stopped: false, seen: Instant::now(), ending: false })
+            }
         }
         drop(pods);
         self.tell();
@@ -68,15 +73,20 @@ impl Store {
         self.tell();
     }
 
+    /// The pod as it is now.
+    pub fn pod(&self, name: &PodName, uid: &PodUid) -> Option<Arc<Pod>> {
+        self.pods.read().get(&(name.clone(), uid.clone())).map(|stored| stored.pod.clone())
+    }
+
     /// The pod's status, as far as it is known.
     pub fn status(&self, pod: &Pod) -> Option<Arc<core::PodStatus>> {
         self.pods.read().get(&(pod.name.clone(), pod.uid.clone()))?.status.clone()
     }
 
     /// Nothing of the pod runs any more.
-    pub fn set_ended(&self, pod: &Pod) {
+    pub fn set_stopped(&self, pod: &Pod) {
         if let Some(stored) = self.pods.write().get_mut(&(pod.name.clone(), pod.uid.clone())) {
-            stored.ended = true;
+            stored.stopped = true;
         }
         self.tell();
     }
@@ -86,6 +96,25 @@ impl Store {
         if let Some(stored) = self.pods.write().get_mut(&(pod.name.clone(), pod.uid.clone())) {
             stored.status = None;
         }
+        self.tell();
+    }
+
+    /// The pod isn't wanted any more.
+    pub fn end(&self, pod: Arc<Pod>) {
+        if let Some(stored) = self.pods.write().get_mut(&(pod.name.clone(), pod.uid.clone())) {
+            (stored.pod, stored.ending) = (pod, true);
+        }
+        self.tell();
+    }
+
+    /// Nothing of the pod is left; it is removed unless it is wanted again.
+    pub fn ended(&self, pod: &Pod) {
+        let mut pods = self.pods.write();
+        let key = (pod.name.clone(), pod.uid.clone());
+        if pods.get(&key).is_some_and(|stored| stored.ending) {
+            pods.remove(&key);
+        }
+        drop(pods);
         self.tell();
     }
 

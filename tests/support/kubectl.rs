@@ -1,6 +1,9 @@
-//! kubectl, in a cell, as somebody. `KUBECTL` names another one than that in the path.
+//! kubectl in a cell, the one in PATH or that which `KUBECTL` names.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::io::Write;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
@@ -8,16 +11,45 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::Cell;
+use super::node::Node;
 
+/// kubectl as somebody.
 #[derive(Clone)]
-pub struct Kubectl {
+pub struct Runner {
     cell: Arc<Cell>,
     kubeconfig: PathBuf,
 }
 
+/// Against an agent without a cluster.
+pub struct Kubectl {
+    pub node: Node,
+    runner: Runner,
+}
+
 impl Kubectl {
-    pub fn new(cell: &Arc<Cell>, kubeconfig: &Path) -> Kubectl {
-        Kubectl { cell: cell.clone(), kubeconfig: kubeconfig.to_owned() }
+    pub fn start() -> Kubectl {
+        let node = Node::start();
+        let root = node.agent.root();
+        let out = Command::new(env!("CARGO_BIN_EXE_cleat")).args(["kubeconfig", "--root-dir"]).arg(&root).output();
+        let out = out.expect("prints a kubeconfig");
+        assert!(out.status.success(), "{out:?}");
+        let path = node.containerd.cell().dir().join("kubeconfig");
+        fs::write(&path, &out.stdout).expect("writes");
+        Kubectl { runner: Runner::new(node.containerd.cell(), &path), node }
+    }
+}
+
+impl Deref for Kubectl {
+    type Target = Runner;
+
+    fn deref(&self) -> &Runner {
+        &self.runner
+    }
+}
+
+impl Runner {
+    pub fn new(cell: &Arc<Cell>, kubeconfig: &Path) -> Runner {
+        Runner { cell: cell.clone(), kubeconfig: kubeconfig.to_owned() }
     }
 
     pub fn command(&self, args: &[&str]) -> Command {
@@ -50,7 +82,9 @@ impl Kubectl {
     /// What it complains of; it must fail.
     #[track_caller]
     pub fn refused(&self, args: &[&str]) -> String {
-        self.attempt(args).map(|text| panic!("kubectl {args:?}: {text}")).unwrap_err()
+        let out = self.output(args);
+        assert!(!out.status.success(), "kubectl {args:?}: {}", String::from_utf8_lossy(&out.stdout));
+        String::from_utf8_lossy(&out.stderr).into_owned()
     }
 
     /// An object or a list, as it is.
@@ -64,18 +98,49 @@ impl Kubectl {
         self.attempt_json(args).unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// Sends an object to a path of the API as it is: `verb` is create or replace. kubectl knows all paths
-    /// in newer versions only.
-    pub fn raw(&self, verb: &str, path: &str, object: &Value) -> Result<String, String> {
-        let file = self.cell.dir().join("sent.json");
-        fs::write(&file, object.to_string()).expect("writes");
-        self.attempt(&[verb, "--raw", path, "-f", &file.display().to_string()])
+    /// A file for `-f`.
+    pub fn file(&self, name: &str, text: &str) -> String {
+        let path = self.cell.dir().join(name);
+        fs::write(&path, text).expect("writes");
+        path.display().to_string()
     }
 
     #[track_caller]
     pub fn apply(&self, object: &Value) {
-        let path = self.cell.dir().join("applied.json");
-        fs::write(&path, object.to_string()).expect("writes");
-        self.run(&["apply", "-f", &path.display().to_string()]);
+        let file = self.file("applied.json", &object.to_string());
+        self.run(&["apply", "-f", &file]);
+    }
+
+    /// Sends an object to a path of the API as it is: `verb` is create or replace. kubectl knows all paths
+    /// in newer versions only.
+    pub fn raw(&self, verb: &str, path: &str, object: &Value) -> Result<String, String> {
+        let file = self.file("sent.json", &object.to_string());
+        self.attempt(&[verb, "--raw", path, "-f", &file])
+    }
+
+    /// The columns of each line.
+    #[track_caller]
+    pub fn table(&self, args: &[&str]) -> Vec<Vec<String>> {
+        let text = self.run(args);
+        text.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
+    }
+
+    /// Runs it on a terminal, on which this is typed, and returns what is seen there.
+    #[track_caller]
+    pub fn on_terminal(&self, args: &[&str], typed: &str) -> String {
+        let inner = self.command(args);
+        let quoted = |arg: &OsStr| format!("'{}'", arg.to_string_lossy());
+        let words = std::iter::once(inner.get_program()).chain(inner.get_args()).map(quoted).collect::<Vec<_>>();
+        let mut script = Command::new("script");
+        // To the program `script`, a word is a word of a shell.
+        script.args(["--quiet", "--return", "--command", &words.join(" "), "/dev/null"]);
+        script.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("runs");
+        let mut keyboard = child.stdin.take().expect("is piped");
+        keyboard.write_all(typed.as_bytes()).expect("types");
+        let out = child.wait_with_output().expect("ends");
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success(), "kubectl {args:?}: {text}");
+        text
     }
 }

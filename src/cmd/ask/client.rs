@@ -11,6 +11,7 @@ use super::Error;
 /// Bytes of the head of an answer.
 const MAX_HEAD: u64 = 64 << 10;
 
+#[derive(Clone)]
 pub struct Client {
     socket: PathBuf,
 }
@@ -35,14 +36,34 @@ impl Client {
 
     /// Asks, and gives the answer whatever it is.
     pub fn open(&self, method: &str, target: &str, headers: &str, body: &str) -> Result<Answer, Error> {
+        let headers = format!("Connection: close\r\nContent-Length: {}\r\n{headers}", body.len());
+        let reader = self.send_request(method, target, &headers, body)?;
+        answer(reader).map_err(Error::Answer)
+    }
+
+    /// Asks for a connection on which another protocol is spoken.
+    pub fn upgrade(&self, target: &str, headers: &str) -> Result<BufReader<UnixStream>, Error> {
+        let headers = format!("Connection: Upgrade\r\n{headers}");
+        let mut reader = self.send_request("POST", target, &headers, "")?;
+        let head = Head::read(&mut reader).map_err(Error::Answer)?;
+        match head.status {
+            101 => Ok(reader),
+            status => Err(Error::Refused(message(Answer { status, body: head.body(reader).map_err(Error::Answer)? })?)),
+        }
+    }
+
+    fn send_request(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &str,
+        body: &str,
+    ) -> Result<BufReader<UnixStream>, Error> {
         let connect = |source| Error::Connect { socket: self.socket.display().to_string(), source };
         let mut stream = UnixStream::connect(&self.socket).map_err(connect)?;
-        let length = body.len();
-        let head = format!(
-            "{method} {target} HTTP/1.1\r\nHost: cleat\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n"
-        );
+        let head = format!("{method} {target} HTTP/1.1\r\nHost: cleat\r\n{headers}\r\n");
         stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes())).map_err(connect)?;
-        answer(BufReader::new(stream)).map_err(Error::Answer)
+        Ok(BufReader::new(stream))
     }
 
     /// Gets what must not be refused.
@@ -75,31 +96,55 @@ pub fn message(mut answer: Answer) -> Result<String, Error> {
 }
 
 fn answer(mut reader: BufReader<UnixStream>) -> io::Result<Answer> {
-    let broken = || io::Error::new(io::ErrorKind::InvalidData, "it is no HTTP");
-    let mut head = Vec::new();
-    loop {
-        let before = head.len();
-        let left = MAX_HEAD.saturating_sub(before as u64);
-        if reader.by_ref().take(left).read_until(b'\n', &mut head)? == 0 {
-            return Err(broken());
+    let head = Head::read(&mut reader)?;
+    Ok(Answer { status: head.status, body: head.body(reader)? })
+}
+
+/// What of an answer's head is of interest.
+struct Head {
+    status: u16,
+    length: Option<String>,
+    chunked: bool,
+}
+
+fn broken() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "it is no HTTP")
+}
+
+impl Head {
+    fn read(reader: &mut BufReader<UnixStream>) -> io::Result<Head> {
+        let mut head = Vec::new();
+        loop {
+            let before = head.len();
+            let left = MAX_HEAD.saturating_sub(before as u64);
+            if reader.by_ref().take(left).read_until(b'\n', &mut head)? == 0 {
+                return Err(broken());
+            }
+            if head.get(before..) == Some(b"\r\n") {
+                break;
+            }
         }
-        if head.get(before..) == Some(b"\r\n") {
-            break;
-        }
+        let mut slots = [httparse::EMPTY_HEADER; 32];
+        let mut response = httparse::Response::new(&mut slots);
+        response.parse(&head).map_err(|_| broken())?;
+        let header = |name: &str| {
+            let header = response.headers.iter().find(|h| h.name.eq_ignore_ascii_case(name));
+            header.and_then(|h| std::str::from_utf8(h.value).ok())
+        };
+        Ok(Head {
+            status: response.code.unwrap_or_default(),
+            length: header("content-length").map(str::to_owned),
+            chunked: header("transfer-encoding") == Some("chunked"),
+        })
     }
-    let mut slots = [httparse::EMPTY_HEADER; 32];
-    let mut response = httparse::Response::new(&mut slots);
-    response.parse(&head).map_err(|_| broken())?;
-    let header = |name: &str| {
-        let header = response.headers.iter().find(|h| h.name.eq_ignore_ascii_case(name));
-        header.and_then(|h| std::str::from_utf8(h.value).ok())
-    };
-    let body = match header("content-length").map(str::parse) {
-        Some(length) => Body::Length(reader.take(length.map_err(|_| broken())?)),
-        None if header("transfer-encoding") == Some("chunked") => Body::Chunks(reader, 0),
-        None => Body::Ended,
-    };
-    Ok(Answer { status: response.code.unwrap_or_default(), body })
+
+    fn body(&self, reader: BufReader<UnixStream>) -> io::Result<Body> {
+        Ok(match &self.length {
+            Some(length) => Body::Length(reader.take(length.parse().map_err(|_| broken())?)),
+            None if self.chunked => Body::Chunks(reader, 0),
+            None => Body::Ended,
+        })
+    }
 }
 
 impl Read for Body {

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::advice::pulling;
 use super::client::Client;
 use super::options::Options;
 use super::{Error, path, print, resource};
@@ -12,19 +13,17 @@ use crate::server::http::percent_encode;
 pub fn run(client: &Client, options: &Options) -> Result<(), Error> {
     let (kind, name) = options.kind_and_name()?;
     let resource = resource(&kind)?;
-    let namespace = options.namespace.as_deref().unwrap_or("default");
+    let namespace = options.namespace();
     let name = name.ok_or_else(|| Error::Usage("there has to be a name: describe pod web".to_owned()))?;
     let object = client.json(&path(resource, Some(namespace), Some(&name)), "")?;
     if resource != Resource::Pods {
-        print!("{}", print::yaml(&object));
-        return Ok(());
+        return print::out(&print::yaml(&object));
     }
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
     let selector = percent_encode(&format!("involvedObject.uid={uid}"));
     let events =
         client.json(&format!("{}?fieldSelector={selector}", path(Resource::Events, Some(namespace), None)), "")?;
-    print!("{}", pod(&object, &events, Timestamp::now()));
-    Ok(())
+    print::out(&pod(&object, &events, Timestamp::now()))
 }
 
 /// Pure.
@@ -66,7 +65,12 @@ fn pod(pod: &Value, events: &Value, now: Timestamp) -> String {
             let status = statuses.iter().find(|s| s["name"] == spec["name"]).unwrap_or(&Value::Null);
             add(1, spec["name"].as_str().unwrap_or_default(), String::new());
             add(2, "Image", spec["image"].as_str().unwrap_or_default().to_owned());
-            add(2, "State", state(&status["state"], now));
+            let pull = match status["state"].get("running") {
+                Some(_) => None,
+                None => pulling(events, pod, spec["image"].as_str().unwrap_or_default(), now),
+            };
+            let pull = pull.map(|time| format!(", its image is being pulled for {time}")).unwrap_or_default();
+            add(2, "State", format!("{}{pull}", state(&status["state"], now)));
             if status["lastState"].as_object().is_some_and(|s| !s.is_empty()) {
                 add(2, "Last State", state(&status["lastState"], now));
             }

@@ -1,19 +1,23 @@
 //! `cleat get`, `cleat events`.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 
 use serde_json::Value;
 
 use super::client::Client;
 use super::options::{Options, Output};
-use super::{Error, path, print, resource};
+use super::print::{self, Columns, Table};
+use super::{Error, images, path, resource};
 use crate::api::Resource;
 use crate::server::http::percent_encode;
 
-const TABLE: &str = "Accept: application/json;as=Table;v=v1;g=meta.k8s.io,application/json\r\n";
+pub const TABLE: &str = "Accept: application/json;as=Table;v=v1;g=meta.k8s.io,application/json\r\n";
 
 pub fn run(client: &Client, options: &Options) -> Result<(), Error> {
     let (kind, name) = options.kind_and_name()?;
+    if matches!(kind.to_lowercase().as_str(), "images" | "image") {
+        return images::run(client, options, name.as_deref());
+    }
     show(client, options, resource(&kind)?, name.as_deref())
 }
 
@@ -37,26 +41,20 @@ fn show(client: &Client, options: &Options, resource: Resource, name: Option<&st
     let headers = if matches!(options.output, Output::Table { .. }) { TABLE } else { "" };
     let mut value = client.json(&target, headers)?;
     by_time(resource, &mut value);
-    let mut out = std::io::stdout().lock();
-    write(&mut out, options, resource, &value, false)?;
+    let mut printer = Printer::new(options, resource, &value);
+    printer.print(&value, false)?;
     if !options.watch {
         return Ok(());
     }
     let version = value["metadata"]["resourceVersion"].as_str().unwrap_or_default();
     let answer = client.get(&format!("{target}&watch=true&resourceVersion={version}"), headers)?;
-    // The columns come with the first line alone.
-    let mut columns = value["columnDefinitions"].clone();
     for line in BufReader::new(answer.body).lines() {
         let event: Value = serde_json::from_str(&line.map_err(Error::Answer)?).map_err(|e| Error::Answer(e.into()))?;
-        let mut object = event["object"].clone();
+        let object = &event["object"];
         if event["type"] == "ERROR" {
             return Err(Error::Refused(object["message"].as_str().unwrap_or("the watch ended").to_owned()));
         }
-        match object["columnDefinitions"].as_array() {
-            Some(new) if !new.is_empty() => columns = object["columnDefinitions"].clone(),
-            _ => object["columnDefinitions"] = columns.clone(),
-        }
-        write(&mut out, options, resource, &object, true)?;
+        printer.print(object, true)?;
     }
     Ok(())
 }
@@ -73,32 +71,48 @@ fn by_time(resource: Resource, value: &mut Value) {
     }
 }
 
-fn write(
-    out: &mut impl Write,
-    options: &Options,
+/// What is printed, one answer after the other.
+struct Printer {
+    output: Output,
     resource: Resource,
-    value: &Value,
-    headless: bool,
-) -> Result<(), Error> {
-    let text = match options.output {
-        Output::Table { wide } if headless || value["rows"].as_array().is_some_and(|rows| !rows.is_empty()) => {
-            print::table(value, wide, headless)
-        }
-        Output::Table { .. } => {
-            eprintln!("No {} found.", resource.name());
-            return Ok(());
-        }
-        Output::Json => serde_json::to_string_pretty(value).map_err(|e| Error::Answer(e.into()))? + "\n",
-        Output::Yaml if headless => format!("---\n{}", print::yaml(value)),
-        Output::Yaml => print::yaml(value),
-        Output::Name => {
-            let one = std::slice::from_ref(value);
-            let items = value["items"].as_array().map_or(one, Vec::as_slice);
-            let name = |v: &Value| {
-                format!("{}/{}\n", resource.kind().to_lowercase(), v["metadata"]["name"].as_str().unwrap_or_default())
-            };
-            items.iter().map(name).collect()
-        }
-    };
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::Write)
+    columns: Columns,
+    table: Table,
+    /// The names of the columns were printed.
+    headed: bool,
+}
+
+impl Printer {
+    fn new(options: &Options, resource: Resource, first: &Value) -> Printer {
+        let wide = options.output == Output::Table { wide: true };
+        let columns = Columns::new(first, wide, options.namespace.is_none() && resource.is_namespaced());
+        let table = if print::has_color() { Table::toned(columns.toned()) } else { Table::plain() };
+        Printer { output: options.output, resource, columns, table, headed: false }
+    }
+
+    /// `more`: it comes behind what was printed before.
+    fn print(&mut self, value: &Value, more: bool) -> Result<(), Error> {
+        let text = match self.output {
+            Output::Table { .. } => {
+                let mut rows = self.columns.rows(value);
+                if rows.is_empty() && !more {
+                    eprintln!("No {} found.", self.resource.name());
+                }
+                if !rows.is_empty() && !std::mem::replace(&mut self.headed, true) {
+                    rows.insert(0, self.columns.head.clone());
+                }
+                self.table.add(&rows)
+            }
+            Output::Json => serde_json::to_string_pretty(value).map_err(|e| Error::Answer(e.into()))? + "\n",
+            Output::Yaml if more => format!("---\n{}", print::yaml(value)),
+            Output::Yaml => print::yaml(value),
+            Output::Name => {
+                let one = std::slice::from_ref(value);
+                let items = value["items"].as_array().map_or(one, Vec::as_slice);
+                let kind = self.resource.kind().to_lowercase();
+                let name = |v: &Value| format!("{kind}/{}\n", v["metadata"]["name"].as_str().unwrap_or_default());
+                items.iter().map(name).collect()
+            }
+        };
+        print::out(&text)
+    }
 }

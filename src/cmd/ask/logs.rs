@@ -3,7 +3,7 @@
 use std::io;
 
 use super::client::Client;
-use super::options::Options;
+use super::options::{Options, pod_name};
 use super::{Error, path};
 use crate::api::Resource;
 use crate::server::http::percent_encode;
@@ -14,8 +14,8 @@ pub fn run(client: &Client, options: &Options) -> Result<(), Error> {
         [pod, container] => (pod, Some(container)),
         _ => return Err(Error::Usage("there has to be a pod: logs web".to_owned())),
     };
-    let pod = pod.strip_prefix("pod/").unwrap_or(pod);
-    let namespace = options.namespace.as_deref().unwrap_or("default");
+    let pod = pod_name(pod);
+    let namespace = options.namespace();
     let mut target = format!("{}/log?", path(Resource::Pods, Some(namespace), Some(pod)));
     let mut add = |name: &str, value: &str| target.push_str(&format!("{name}={}&", percent_encode(value)));
     if let Some(container) = container {

@@ -1,7 +1,6 @@
 //! Archives of images: tar files as `docker save` and OCI tools write them, plain or compressed by
 //! gzip or zstd. Which images one holds, and its plain bytes; no archive is held in memory.
 
-mod tar;
 mod unpack;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +12,7 @@ use serde::{Deserialize, Serialize};
 pub use unpack::open;
 
 use super::name::Name;
+use crate::tar;
 
 /// Bytes of `manifest.json` or `index.json`; far more than any archive has.
 const MAX_JSON: u64 = 4 << 20;
@@ -37,10 +37,8 @@ pub struct Held {
 pub enum Error {
     #[error(transparent)]
     Io(#[from] io::Error),
-    #[error("it is no tar file: {0}")]
-    Tar(&'static str),
-    #[error("it ends in the middle; it may still be being written")]
-    Truncated,
+    #[error(transparent)]
+    Tar(#[from] tar::Error),
     #[error("it is compressed by {0}; only gzip and zstd can be read")]
     Compression(&'static str),
     #[error("it is no archive of images: neither {MANIFEST} of docker nor {INDEX} of OCI is in it")]
@@ -80,7 +78,7 @@ fn read_files(path: &Path) -> Result<BTreeMap<String, Vec<u8>>, Error> {
     let mut archive = tar::Reader::new(unpack::source(path)?);
     while let Some(entry) = archive.next_entry()? {
         let name = entry.name.strip_prefix("./").unwrap_or(&entry.name);
-        if matches!(name, INDEX | MANIFEST | LAYOUT) && entry.is_file && entry.size <= MAX_JSON {
+        if matches!(name, INDEX | MANIFEST | LAYOUT) && entry.kind == tar::Kind::File && entry.size <= MAX_JSON {
             let name = name.to_owned();
             let content = archive.content()?;
             files.insert(name, content);

@@ -9,16 +9,9 @@ use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 use super::Error;
+use crate::tar::{Source, Stream};
 
 const BUFFER: usize = 64 << 10;
-
-/// Bytes that can be passed over.
-pub trait Source: Read {
-    /// Passes over `n` bytes, all of which must be there.
-    fn skip(&mut self, n: u64) -> io::Result<()>;
-    /// Reads the rest, of which nothing is wanted but that it is sound.
-    fn drain(&mut self) -> io::Result<()>;
-}
 
 /// The plain bytes of the file at `path`.
 pub fn open(path: &Path) -> Result<Box<dyn Read>, Error> {
@@ -33,8 +26,8 @@ pub fn open(path: &Path) -> Result<Box<dyn Read>, Error> {
 pub fn source(path: &Path) -> Result<Box<dyn Source>, Error> {
     Ok(match Kind::of(path)? {
         (Kind::Plain, file) => Box::new(Plain { len: file.metadata()?.len(), file: BufReader::new(file) }),
-        (Kind::Gzip, file) => Box::new(Packed(gzip(file))),
-        (Kind::Zstd, file) => Box::new(Packed(Zstd::new(file))),
+        (Kind::Gzip, file) => Box::new(Stream(gzip(file))),
+        (Kind::Zstd, file) => Box::new(Stream(Zstd::new(file))),
     })
 }
 
@@ -83,27 +76,6 @@ impl Source for Plain {
 
     fn drain(&mut self) -> io::Result<()> {
         self.file.seek(SeekFrom::End(0)).map(drop)
-    }
-}
-
-struct Packed<R>(R);
-
-impl<R: Read> Read for Packed<R> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.0.read(buf)
-    }
-}
-
-impl<R: Read> Source for Packed<R> {
-    fn skip(&mut self, n: u64) -> io::Result<()> {
-        match io::copy(&mut Read::by_ref(&mut self.0).take(n), &mut io::sink())? {
-            skipped if skipped == n => Ok(()),
-            _ => Err(io::ErrorKind::UnexpectedEof.into()),
-        }
-    }
-
-    fn drain(&mut self) -> io::Result<()> {
-        io::copy(&mut self.0, &mut io::sink()).map(drop)
     }
 }
 

@@ -45,6 +45,7 @@ struct World {
     observed: Observed,
     verdicts: HashMap<ContainerId, Verdict>,
     killed: HashSet<ContainerId>,
+    ordered: HashSet<ContainerId>,
     clock: i64,
     story: Vec<String>,
 }
@@ -101,6 +102,7 @@ impl World {
             observed: Observed::empty(Instant::now()),
             verdicts: HashMap::new(),
             killed: HashSet::new(),
+            ordered: HashSet::new(),
             clock: 0,
             story: Vec::new(),
         }
@@ -128,7 +130,7 @@ impl World {
     fn disturb(&mut self, random: &mut Random) {
         let running: Vec<usize> =
             (0..self.observed.containers.len()).filter(|i| self.observed.containers[*i].is_running()).collect();
-        match random.below(5) {
+        match random.below(6) {
             0 if !running.is_empty() => {
                 let (i, code) = (random.one(&running), random.one(&[0, 1, 137]));
                 self.story.push(format!("{} ends with {code}", self.observed.containers[i].status.container.name));
@@ -155,6 +157,11 @@ impl World {
                 c.image = Some(format!("v{}", version + 1));
                 self.story.push(format!("{} has a new image", self.pod.spec.containers[i].name));
             }
+            4 if !running.is_empty() => {
+                let c = &self.observed.containers[random.one(&running)].status.container;
+                self.story.push(format!("somebody wants {} restarted", c.name));
+                self.ordered.insert(c.id.clone());
+            }
             _ if !running.is_empty() => {
                 let c = &self.observed.containers[random.one(&running)].status.container;
                 self.story.push(format!("{} fails its liveness probe", c.name));
@@ -170,6 +177,7 @@ impl World {
             observed: &self.observed,
             verdicts: &self.verdicts,
             killed_to_restart: &self.killed,
+            ordered: &self.ordered,
         })
     }
 

@@ -108,11 +108,18 @@ struct Case<'a> {
     observed: &'a str,
     verdicts: HashMap<ContainerId, Verdict>,
     killed: HashSet<ContainerId>,
+    ordered: HashSet<ContainerId>,
 }
 
 impl Case<'_> {
     fn new<'a>(policy: &str, containers: &str, observed: &'a str) -> Case<'a> {
-        Case { pod: pod(policy, containers), observed, verdicts: HashMap::new(), killed: HashSet::new() }
+        Case {
+            pod: pod(policy, containers),
+            observed,
+            verdicts: HashMap::new(),
+            killed: HashSet::new(),
+            ordered: HashSet::new(),
+        }
     }
 
     /// `stop`, `recreate#ATTEMPT a b`, or `kill a start b c`; restarts have their count behind the
@@ -124,6 +131,7 @@ impl Case<'_> {
             observed: &observed,
             verdicts: &self.verdicts,
             killed_to_restart: &self.killed,
+            ordered: &self.ordered,
         });
         let name = |which: Which| which.of(&self.pod).map(|c| c.name.clone()).expect("is in the pod");
         let starts = |list: &[Start]| {
@@ -342,4 +350,14 @@ fn what_was_killed_to_be_started_again_is_started_whatever_the_policy() {
     assert_eq!(case.plan(), "stop");
     case.killed.insert(ContainerId::new("m1"));
     assert_eq!(case.plan(), "start m*4");
+}
+
+#[test]
+fn what_somebody_wants_restarted_is_killed_for_it() {
+    let mut case = Case::new("Never", "m n", "s0:ready m=run n=run");
+    case.ordered.insert(ContainerId::new("m1"));
+    assert_eq!(case.plan(), "kill m Ordered");
+    let mut case = Case::new("Always", "s! | m", "s0:ready s=run m=run");
+    case.ordered.insert(ContainerId::new("s1"));
+    assert_eq!(case.plan(), "kill s Ordered");
 }

@@ -112,8 +112,14 @@ impl Head {
     /// A head for tests of handlers.
     #[cfg(test)]
     pub fn example(method: &str, target: &str, headers: &[(&str, &str)]) -> Head {
+        Head::example_with_host(method, target, &[&[("Host", "x")], headers].concat())
+    }
+
+    /// As [`Head::example`], with all headers given.
+    #[cfg(test)]
+    pub fn example_with_host(method: &str, target: &str, headers: &[(&str, &str)]) -> Head {
         let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        let text = format!("{method} {target} HTTP/1.1\r\nHost: x\r\n{headers}\r\n");
+        let text = format!("{method} {target} HTTP/1.1\r\n{headers}\r\n");
         parse(text.as_bytes()).unwrap_or_else(|refusal| panic!("{target}: {}", refusal.why))
     }
 }

@@ -1,22 +1,30 @@
-//! The entries of a tar file: names and sizes, and the content of those that are wanted.
+//! The entries of a tar file, and the content of those that are wanted.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 
-use super::Error;
-use super::unpack::Source;
+use super::{BLOCK, Error, Source};
 
-const BLOCK: usize = 512;
 /// Bytes of a header that only says more of the next entry.
 const MAX_EXTRA: u64 = 1 << 20;
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    File,
+    Directory,
+    /// Links, devices, and whatever else there may be.
+    Other,
+}
+
+#[derive(Debug)]
 pub struct Entry {
     pub name: String,
     pub size: u64,
-    pub is_file: bool,
+    pub kind: Kind,
+    pub mode: u32,
 }
 
-pub struct Reader {
-    source: Box<dyn Source>,
+pub struct Reader<'a> {
+    source: Box<dyn Source + 'a>,
     /// Bytes of the current entry that have not been read, and those that fill its last block.
     left: u64,
     padding: u64,
@@ -29,8 +37,8 @@ struct Extra {
     size: Option<u64>,
 }
 
-impl Reader {
-    pub fn new(source: Box<dyn Source>) -> Reader {
+impl<'a> Reader<'a> {
+    pub fn new(source: Box<dyn Source + 'a>) -> Reader<'a> {
         Reader { source, left: 0, padding: 0 }
     }
 
@@ -48,7 +56,7 @@ impl Reader {
             }
             let header = Header(&block);
             header.check()?;
-            let size = header.size().ok_or(Error::Tar("an entry without a size"))?;
+            let size = header.size().ok_or(Error::Broken("an entry without a size"))?;
             let kind = header.kind();
             self.begin(extra.size.filter(|_| !matches!(kind, b'x' | b'g' | b'L' | b'K')).unwrap_or(size))?;
             match kind {
@@ -61,7 +69,12 @@ impl Reader {
                 b'g' | b'K' => {}
                 kind => {
                     let name = extra.name.unwrap_or_else(|| header.name());
-                    return Ok(Some(Entry { name, size: self.left, is_file: matches!(kind, b'0' | 0 | b'7') }));
+                    let kind = match kind {
+                        b'0' | 0 | b'7' => Kind::File,
+                        b'5' => Kind::Directory,
+                        _ => Kind::Other,
+                    };
+                    return Ok(Some(Entry { name, size: self.left, kind, mode: header.mode() }));
                 }
             }
         }
@@ -78,18 +91,28 @@ impl Reader {
         }
     }
 
+    /// Passes the current entry's content on, piece by piece.
+    pub fn copy_to(&mut self, mut out: &mut dyn Write) -> Result<(), Error> {
+        let copied = io::copy(&mut Read::by_ref(&mut self.source).take(self.left), &mut out)?;
+        self.left -= copied;
+        match self.left {
+            0 => Ok(()),
+            _ => Err(Error::Truncated),
+        }
+    }
+
     fn begin(&mut self, size: u64) -> Result<(), Error> {
         let block = BLOCK as u64;
         self.padding = (block - size % block) % block;
         self.left = size;
         // So that adding them can't overflow.
-        (size < 1 << 60).then_some(()).ok_or(Error::Tar("an entry of an impossible size"))
+        (size < 1 << 60).then_some(()).ok_or(Error::Broken("an entry of an impossible size"))
     }
 
     fn extra_content(&mut self) -> Result<Vec<u8>, Error> {
         match self.left {
             0..=MAX_EXTRA => self.content(),
-            _ => Err(Error::Tar("a header of an impossible size")),
+            _ => Err(Error::Broken("a header of an impossible size")),
         }
     }
 
@@ -103,7 +126,7 @@ impl Reader {
             };
             match key {
                 "path" => extra.name = Some(value.to_owned()),
-                "size" => extra.size = Some(value.parse().map_err(|_| Error::Tar("a size that is no number"))?),
+                "size" => extra.size = Some(value.parse().map_err(|_| Error::Broken("a size that is no number"))?),
                 _ => {}
             }
         }
@@ -129,7 +152,7 @@ impl Header<'_> {
     fn check(&self) -> Result<(), Error> {
         let sum: u64 =
             self.0.iter().enumerate().map(|(i, b)| if (148..156).contains(&i) { 32 } else { u64::from(*b) }).sum();
-        (octal(self.field(148, 8)) == Some(sum)).then_some(()).ok_or(Error::Tar("a header's check sum is wrong"))
+        (octal(self.field(148, 8)) == Some(sum)).then_some(()).ok_or(Error::Broken("a header's check sum is wrong"))
     }
 
     fn size(&self) -> Option<u64> {
@@ -141,6 +164,10 @@ impl Header<'_> {
             }
             digits => octal(digits),
         }
+    }
+
+    fn mode(&self) -> u32 {
+        octal(self.field(100, 8)).and_then(|mode| u32::try_from(mode).ok()).unwrap_or(0)
     }
 
     fn kind(&self) -> u8 {
