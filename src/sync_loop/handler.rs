@@ -218,6 +218,9 @@ impl Handler {
 
     /// Asks again for what was refused, if there may be more room now.
     fn ask_again(&mut self, now: Instant) {
+        if self.admission.look_at_node() {
+            self.admit_early(now);
+        }
         if !self.admission.take_freed() {
             return;
         }
@@ -322,6 +325,7 @@ impl SyncHandler for Handler {
             }
             self.admission.put_aside(pod, Aside::TooEarly);
         }
+        self.admission.look_at_node();
         self.admit_early(now);
     }
 

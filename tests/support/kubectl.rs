@@ -1,21 +1,29 @@
-//! kubectl, the one in PATH or that which `KUBECTL` names, against an agent without a cluster.
+//! kubectl in a cell, the one in PATH or that which `KUBECTL` names.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::Cell;
 use super::node::Node;
 
-fn program() -> String {
-    std::env::var("KUBECTL").unwrap_or_else(|_| "kubectl".to_owned())
+/// kubectl as somebody.
+#[derive(Clone)]
+pub struct Runner {
+    cell: Arc<Cell>,
+    kubeconfig: PathBuf,
 }
 
+/// Against an agent without a cluster.
 pub struct Kubectl {
     pub node: Node,
-    kubeconfig: String,
+    runner: Runner,
 }
 
 impl Kubectl {
@@ -27,14 +35,29 @@ impl Kubectl {
         assert!(out.status.success(), "{out:?}");
         let path = node.containerd.cell().dir().join("kubeconfig");
         fs::write(&path, &out.stdout).expect("writes");
-        Kubectl { kubeconfig: path.display().to_string(), node }
+        Kubectl { runner: Runner::new(node.containerd.cell(), &path), node }
+    }
+}
+
+impl Deref for Kubectl {
+    type Target = Runner;
+
+    fn deref(&self) -> &Runner {
+        &self.runner
+    }
+}
+
+impl Runner {
+    pub fn new(cell: &Arc<Cell>, kubeconfig: &Path) -> Runner {
+        Runner { cell: cell.clone(), kubeconfig: kubeconfig.to_owned() }
     }
 
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = self.node.containerd.cell().command(&program());
-        let home = self.node.containerd.cell().dir().display().to_string();
-        command.env("HOME", &home).args(["--kubeconfig", &self.kubeconfig, "--cache-dir", &format!("{home}/cache")]);
-        command.args(args).stdin(Stdio::null());
+        let program = std::env::var("KUBECTL").unwrap_or_else(|_| "kubectl".to_owned());
+        let mut command = self.cell.command(&program);
+        let home = self.cell.dir().display().to_string();
+        command.env("HOME", &home).arg("--kubeconfig").arg(&self.kubeconfig);
+        command.args(["--cache-dir", &format!("{home}/cache")]).args(args).stdin(Stdio::null());
         command
     }
 
@@ -42,13 +65,18 @@ impl Kubectl {
         self.command(args).output().expect("runs")
     }
 
+    /// What it prints, or what it complains of.
+    pub fn attempt(&self, args: &[&str]) -> Result<String, String> {
+        let out = self.output(args);
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        let complaint = || format!("kubectl {args:?}: {text}{}", String::from_utf8_lossy(&out.stderr));
+        if out.status.success() { Ok(text) } else { Err(complaint()) }
+    }
+
     /// What it prints; it must not fail.
     #[track_caller]
     pub fn run(&self, args: &[&str]) -> String {
-        let out = self.output(args);
-        let text = String::from_utf8_lossy(&out.stdout).into_owned();
-        assert!(out.status.success(), "kubectl {args:?}: {text}{}", String::from_utf8_lossy(&out.stderr));
-        text
+        self.attempt(args).unwrap_or_else(|e| panic!("{e}"))
     }
 
     /// What it complains of; it must fail.
@@ -59,16 +87,35 @@ impl Kubectl {
         String::from_utf8_lossy(&out.stderr).into_owned()
     }
 
+    /// An object or a list, as it is.
+    pub fn attempt_json(&self, args: &[&str]) -> Result<Value, String> {
+        let text = self.attempt(&[args, &["-o", "json"]].concat())?;
+        serde_json::from_str(&text).map_err(|e| format!("{e}: {text}"))
+    }
+
     #[track_caller]
     pub fn json(&self, args: &[&str]) -> Value {
-        serde_json::from_str(&self.run(&[args, &["-o", "json"]].concat())).expect("is JSON")
+        self.attempt_json(args).unwrap_or_else(|e| panic!("{e}"))
     }
 
     /// A file for `-f`.
     pub fn file(&self, name: &str, text: &str) -> String {
-        let path = self.node.containerd.cell().dir().join(name);
+        let path = self.cell.dir().join(name);
         fs::write(&path, text).expect("writes");
         path.display().to_string()
+    }
+
+    #[track_caller]
+    pub fn apply(&self, object: &Value) {
+        let file = self.file("applied.json", &object.to_string());
+        self.run(&["apply", "-f", &file]);
+    }
+
+    /// Sends an object to a path of the API as it is: `verb` is create or replace. kubectl knows all paths
+    /// in newer versions only.
+    pub fn raw(&self, verb: &str, path: &str, object: &Value) -> Result<String, String> {
+        let file = self.file("sent.json", &object.to_string());
+        self.attempt(&[verb, "--raw", path, "-f", &file])
     }
 
     /// The columns of each line.
