@@ -25,6 +25,7 @@ pub mod node;
 pub mod pods;
 pub mod process;
 pub mod registry;
+#[cfg(feature = "tls")]
 pub mod target;
 pub mod web;
 
