@@ -29,6 +29,17 @@ fn main() {
     }
     fs::write(out.join("mod.rs"), modules).expect("write the list of modules");
     link_cxx_statically(&out);
+    put_hot_code_together();
+}
+
+/// Has the linker put what an idle agent runs side by side, as `scripts/hot` found it: of the code, little more
+/// than that is in memory then. GNU's linker and LLVM's read such a script.
+fn put_hot_code_together() {
+    println!("cargo::rerun-if-changed=src/hot.ld");
+    if env::var("PROFILE").as_deref() == Ok("release") {
+        let root = env::var("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
+        println!("cargo::rustc-link-arg-bins=-Wl,-T,{root}/src/hot.ld");
+    }
 }
 
 /// gRPC's core asks for `-lstdc++`. Here it finds the static library under that name: the part of it that is

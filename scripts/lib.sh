@@ -16,7 +16,7 @@ install_packages() {
 		printf '#!/bin/sh\nexit 101\n' >$policy && chmod +x $policy && made=yes
 	fi
 	local status=0
-	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${missing[@]}" >/dev/null || status=$?
+	DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -qq -y --no-install-recommends "${missing[@]}" >/dev/null || status=$?
 	if [ $made = yes ]; then rm -f $policy; fi
 	return $status
 }

@@ -40,6 +40,7 @@ use crate::source::mux::{Channel, PodUpdate};
 use crate::source::names::Names;
 use crate::source::wake::{self, Waker};
 use crate::status::{Store, events};
+use crate::sync_loop::orders::Orders;
 use crate::sync_loop::{self, Admission, Handler, Heartbeat, ImageCare, Inputs, Shown, SurveyWork, Tiers};
 use crate::worker::{Pool, Workers};
 
@@ -188,7 +189,8 @@ pub fn run(config: &Config) -> Result<(), Error> {
         };
         feed.start(sources, shown_objects.clone()).map_err(Error::start("the API"))?;
     }
-    let more = |parts: &_| api::endpoints(config, parts, &shown_objects);
+    let (orders, given) = Orders::new();
+    let more = |parts: &_| api::endpoints(config, parts, &shown_objects, &orders);
     server::start(config, &runtime, client, &store, &heartbeat, more)?;
 
     let (survey, surveys) = bounded(1);
@@ -198,8 +200,17 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let shown = Shown { store, probes: runtime.probes.clone() };
     let cares = (surveying, images.care);
     let mut handler = Handler::new((workers, pool), admission, cache, shown, records, sources, cares);
-    let inputs =
-        Inputs { updates, objects: changed_objects, pleg: events, probes, lanes, reports, surveys, stop: stopped };
+    let inputs = Inputs {
+        updates,
+        objects: changed_objects,
+        orders: given,
+        pleg: events,
+        probes,
+        lanes,
+        reports,
+        surveys,
+        stop: stopped,
+    };
     log::info!("cleat {} runs as node {}", env!("CARGO_PKG_VERSION"), config.node_name);
     sync_loop::run(&mut handler, &inputs, &heartbeat);
     event_log.write();

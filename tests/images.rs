@@ -4,6 +4,7 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -100,6 +101,65 @@ fn a_registry_that_wants_a_password() {
     assert!(!log.contains(PASSWORD) && !log.contains("hunter2"), "passwords are in the log");
     let pods = node.agent.get("/pods").expect("answers").1;
     assert!(!pods.contains(PASSWORD) && !pods.contains("hunter2"), "passwords are shown");
+}
+
+/// Says what it was asked, and answers with the password; one it has once refused.
+const PROVIDER: &str = r#"#!/bin/sh
+set -e
+dir=$(dirname "$0")
+cat >>"$dir/asked"
+echo "$GREETING" >>"$dir/asked"
+[ -e "$dir/ready" ] || { echo "not yet" >&2; exit 1; }
+cat <<EOF
+{"kind": "CredentialProviderResponse", "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+ "cacheKeyType": "Registry", "cacheDuration": "1h",
+ "auth": {"127.0.0.1:5000": {"username": "edge", "password": "PASSWORD"}}}
+EOF
+"#;
+
+#[test]
+fn a_program_that_knows_passwords() {
+    let dir = tempfile::tempdir().expect("makes a directory");
+    let at = |name: &str| dir.path().join(name);
+    let program = at("edge-provider");
+    fs::write(&program, PROVIDER.replace("PASSWORD", PASSWORD)).expect("writes");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("may be run");
+    let config = json!({
+        "kind": "CredentialProviderConfig", "apiVersion": "kubelet.config.k8s.io/v1",
+        "providers": [{
+            "name": "edge-provider", "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+            "matchImages": ["127.0.0.1:5000"], "defaultCacheDuration": "1m",
+            "env": [{"name": "GREETING", "value": "hello provider"}],
+        }],
+    });
+    fs::write(at("config.yaml"), config.to_string()).expect("writes");
+    let flags = [
+        format!("--image-credential-provider-config={}", at("config.yaml").display()),
+        format!("--image-credential-provider-bin-dir={}", dir.path().display()),
+    ];
+    let node = Node::flagged(json!({}), &flags.each_ref().map(String::as_str));
+    let registry = Registry::start(&node.containerd, 5000, true);
+    let [first, second] =
+        ["first", "second"].map(|name| registry.push(&node.containerd, &format!("{name}:1"), 1 << 10));
+
+    // One that fails: the pull goes on without, and the pod waits.
+    node.write("first", &sleeper("first", &first, &json!({})));
+    let message = waits(&node, "first", "ImagePullBackOff");
+    assert!(message.contains("401") || message.contains("authorization failed"), "{message}");
+    a_neighbour_starts(&node, "neighbour");
+    fs::write(at("ready"), "").expect("writes");
+    node.runs("first");
+    let asked = fs::read_to_string(at("asked")).expect("it was asked");
+    assert!(asked.contains("CredentialProviderRequest") && asked.contains("hello provider"), "{asked}");
+    // By the repository, as the kubelet asks.
+    assert!(asked.contains(&format!("{:?}", first.trim_end_matches(":1"))), "{asked}");
+
+    // What it said serves the whole registry, for as long as it said.
+    node.write("second", &sleeper("second", &second, &json!({})));
+    node.runs("second");
+    assert_eq!(fs::read_to_string(at("asked")).expect("it was asked"), asked, "it was asked again");
+    let log = node.agent.log();
+    assert!(!log.contains(PASSWORD), "the password is in the log");
 }
 
 /// In front of a registry: while the file is there, it gives 2 MiB and is dead then.

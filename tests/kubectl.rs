@@ -6,82 +6,13 @@ mod support;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
 use support::http::Client;
+use support::kubectl::Kubectl;
 use support::node::{Node, SOON, pod};
 use support::{BUSYBOX, NODE, eventually};
-
-fn program() -> String {
-    std::env::var("KUBECTL").unwrap_or_else(|_| "kubectl".to_owned())
-}
-
-struct Kubectl {
-    node: Node,
-    kubeconfig: String,
-}
-
-impl Kubectl {
-    fn start() -> Kubectl {
-        let node = Node::start();
-        let root = node.agent.root();
-        let out = Command::new(env!("CARGO_BIN_EXE_cleat")).args(["kubeconfig", "--root-dir"]).arg(&root).output();
-        let out = out.expect("prints a kubeconfig");
-        assert!(out.status.success(), "{out:?}");
-        let path = node.containerd.cell().dir().join("kubeconfig");
-        fs::write(&path, &out.stdout).expect("writes");
-        Kubectl { kubeconfig: path.display().to_string(), node }
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = self.node.containerd.cell().command(&program());
-        let home = self.node.containerd.cell().dir().display().to_string();
-        command.env("HOME", &home).args(["--kubeconfig", &self.kubeconfig, "--cache-dir", &format!("{home}/cache")]);
-        command.args(args).stdin(Stdio::null());
-        command
-    }
-
-    fn output(&self, args: &[&str]) -> Output {
-        self.command(args).output().expect("runs")
-    }
-
-    /// What it prints; it must not fail.
-    #[track_caller]
-    fn run(&self, args: &[&str]) -> String {
-        let out = self.output(args);
-        let text = String::from_utf8_lossy(&out.stdout).into_owned();
-        assert!(out.status.success(), "kubectl {args:?}: {text}{}", String::from_utf8_lossy(&out.stderr));
-        text
-    }
-
-    /// What it complains of; it must fail.
-    #[track_caller]
-    fn refused(&self, args: &[&str]) -> String {
-        let out = self.output(args);
-        assert!(!out.status.success(), "kubectl {args:?}: {}", String::from_utf8_lossy(&out.stdout));
-        String::from_utf8_lossy(&out.stderr).into_owned()
-    }
-
-    #[track_caller]
-    fn json(&self, args: &[&str]) -> Value {
-        serde_json::from_str(&self.run(&[args, &["-o", "json"]].concat())).expect("is JSON")
-    }
-
-    /// A file for `-f`.
-    fn file(&self, name: &str, text: &str) -> String {
-        let path = self.node.containerd.cell().dir().join(name);
-        fs::write(&path, text).expect("writes");
-        path.display().to_string()
-    }
-
-    /// The columns of each line.
-    #[track_caller]
-    fn table(&self, args: &[&str]) -> Vec<Vec<String>> {
-        let text = self.run(args);
-        text.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
-    }
-}
 
 #[test]
 fn looking() {

@@ -477,6 +477,38 @@ fn a_reboot() {
     assert_eq!(node.containerd.tasks().len(), 2, "only web's sandbox and container run");
 }
 
+/// The flags of the kubelet for dead containers, which the configuration file has no fields for.
+#[test]
+fn dead_containers_are_kept_as_many_as_wanted() {
+    let config = json!({"crashLoopBackOff": {"maxContainerRestartPeriod": "1s"}});
+    let flags = ["--maximum-dead-containers-per-container=3", "--minimum-container-ttl-duration=1s"];
+    let node = Node::flagged(config, &flags);
+    node.write("crash", &of("crash", json!({"containers": [sh("main", "exit 1"), sh("other", "sleep 100000")]})));
+    let restarted = |pod: &Value, times: u64| {
+        pod["status"]["containerStatuses"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|c| c["restartCount"].as_u64() >= Some(times))
+    };
+    node.agent.wait_pod("crash", SOON, |pod| restarted(pod, 4));
+    let attempts = || {
+        let all = node.containerd.containers();
+        let of_main =
+            all.iter().filter(|c| c.labels.get("io.kubernetes.container.name").is_some_and(|name| name == "main"));
+        of_main.count()
+    };
+    // The newest, dead or alive, and three before it.
+    eventually("four containers", SOON, || match attempts() {
+        4 => Ok(()),
+        n => Err(format!("{n} containers")),
+    });
+    let pod = node.agent.wait_pod("crash", SOON, |pod| restarted(pod, 6));
+    assert!(node.log_file(&pod, "main", 5).parent().is_some_and(|dir| fs::read_dir(dir).is_ok_and(|d| d.count() >= 3)));
+    node.remove("crash");
+    node.nothing_left();
+}
+
 #[test]
 fn logs_are_rotated() {
     let node = Node::configured(json!({

@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use super::resource::Resource;
+use super::usage;
 use crate::server::http::Response;
 
 pub fn version() -> Value {
@@ -22,7 +23,7 @@ pub fn version() -> Value {
 
 pub fn paths() -> Value {
     json!({"paths": [
-        "/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/openapi/v3/api/v1",
+        "/api", "/api/v1", "/apis", "/apis/metrics.k8s.io", "/apis/metrics.k8s.io/v1beta1", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/openapi/v3/api/v1",
         "/readyz", "/version",
     ]})
 }
@@ -32,7 +33,23 @@ pub fn versions() -> Value {
 }
 
 pub fn groups() -> Value {
-    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": []})
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [metrics_versions()]})
+}
+
+pub fn metrics_versions() -> Value {
+    let version = json!({"groupVersion": usage::VERSION, "version": "v1beta1"});
+    json!({"kind": "APIGroup", "apiVersion": "v1", "name": usage::GROUP, "versions": [version], "preferredVersion": version})
+}
+
+pub fn metrics_resources() -> Value {
+    let one = |resource: Resource, kind: &str| {
+        json!({
+            "name": resource.name(), "singularName": "", "namespaced": resource.is_namespaced(), "kind": kind,
+            "verbs": ["get", "list"],
+        })
+    };
+    let all = [one(Resource::Nodes, "NodeMetrics"), one(Resource::Pods, "PodMetrics")];
+    json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": usage::VERSION, "resources": all})
 }
 
 pub fn resources() -> Value {
@@ -40,7 +57,7 @@ pub fn resources() -> Value {
     for resource in Resource::ALL {
         let mut verbs = vec!["get", "list", "watch"];
         if resource.is_writable() {
-            verbs.extend(["create", "delete", "patch", "update"]);
+            verbs.extend(["create", "delete", "deletecollection", "patch", "update"]);
         }
         all.push(json!({
             "name": resource.name(), "singularName": resource.kind().to_lowercase(),
@@ -52,6 +69,7 @@ pub fn resources() -> Value {
     let sub = |name: &str, kind: &str, verbs: &[&str]| json!({"name": name, "singularName": "", "namespaced": true, "kind": kind, "verbs": verbs});
     all.extend([
         sub("pods/attach", "PodAttachOptions", &["create", "get"]),
+        sub("pods/ephemeralcontainers", "Pod", &["get", "patch", "update"]),
         sub("pods/exec", "PodExecOptions", &["create", "get"]),
         sub("pods/log", "Pod", &["get"]),
         sub("pods/portforward", "PodPortForwardOptions", &["create", "get"]),

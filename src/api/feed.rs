@@ -1,7 +1,7 @@
 //! Keeps the store as the agent is, while somebody asks: a thread that looks when it is told that
 //! something is other.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use super::store::Store;
 use crate::cri::Cri;
 use crate::local;
 use crate::pleg::Health;
+use crate::pod::PodName;
 use crate::status::{self, events};
 
 /// Changes that come close together are taken together.
@@ -75,7 +76,12 @@ fn follow(told: &Receiver<()>, sources: &Sources, store: &Store) {
 }
 
 fn objects(sources: &Sources, node: &Arc<Value>) -> Vec<Object> {
-    let pods = sources.pods.list().into_iter().map(|stored| Object::Pod { pod: stored.pod, status: stored.status });
+    let pods = sources.pods.list();
+    let wanted: HashSet<&PodName> =
+        pods.iter().filter(|stored| !stored.ending).map(|stored| &stored.pod.name).collect();
+    // To others there can be but one of a name: one that ends is gone when another one has come.
+    let shown = pods.iter().filter(|stored| !stored.ending || !wanted.contains(&stored.pod.name));
+    let pods = shown.map(|stored| Object::Pod { pod: stored.pod.clone(), status: stored.status.clone() });
     let events = sources.events.events().into_iter().map(Object::Event);
     let local = sources.objects.get();
     let mut all: Vec<Object> = pods.chain(events).chain(local.all().cloned().map(Object::Local)).collect();

@@ -1,6 +1,5 @@
 //! Where the API is reached: a socket for root, and a TLS port of the loopback address.
 
-use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,14 +12,21 @@ use crate::disk;
 use crate::server::auth::{Authenticator, Tokens};
 use crate::server::http::{Endpoint, Tcp, Unix};
 use crate::server::kubelet::Parts;
+use crate::sync_loop::orders::Orders;
 
 /// The endpoints that are configured. One that can't be had costs itself alone, which is told in the
 /// log: pods run without it.
-pub fn endpoints(config: &Config, parts: &Arc<Parts>, store: &Arc<Store>) -> Vec<Endpoint> {
+pub fn endpoints(config: &Config, parts: &Arc<Parts>, store: &Arc<Store>, orders: &Orders) -> Vec<Endpoint> {
     let service = |authenticator| {
         let directory = config.static_pod_path.clone().filter(|path| !path.is_file());
         let manifests = directory.map(|directory| Manifests { directory, node_name: config.node_name.clone() });
-        Arc::new(Service { parts: parts.clone(), store: store.clone(), manifests, authenticator })
+        Arc::new(Service {
+            parts: parts.clone(),
+            store: store.clone(),
+            manifests,
+            orders: orders.clone(),
+            authenticator,
+        })
     };
     let mut endpoints = Vec::new();
     if let Some(path) = &config.api.socket {
@@ -64,7 +70,7 @@ fn tls(config: &Config, port: u16) -> Result<(Box<dyn crate::server::http::Liste
     });
     let acceptor = acceptor.map_err(|e| e.to_string())?;
     let authenticator = Authenticator { tokens: tokens(config)?, anonymous: false };
-    let tcp = Tcp::bind((Ipv4Addr::LOCALHOST, port).into()).map_err(|e| e.to_string())?;
+    let tcp = Tcp::bind((std::net::Ipv4Addr::LOCALHOST, port).into()).map_err(|e| e.to_string())?;
     Ok((Box::new(tcp.secured(Arc::new(acceptor))), authenticator))
 }
 

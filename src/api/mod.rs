@@ -19,6 +19,7 @@ mod selector;
 mod service;
 mod store;
 mod table;
+mod usage;
 mod watch;
 mod write;
 

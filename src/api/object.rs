@@ -77,6 +77,16 @@ impl Object {
         })
     }
 
+    pub fn uid(&self) -> String {
+        match self {
+            Object::Pod { pod, .. } => pod.uid.to_string(),
+            Object::Event(event) => event.name.clone(),
+            Object::Local(object) => local_uid(&object.key),
+            Object::Node(node) => node.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            Object::Namespace(name) => format!("namespace-{name}"),
+        }
+    }
+
     /// Whether both are the same; those that share all are told fast.
     pub fn is(&self, other: &Object) -> bool {
         fn same<T: PartialEq>(a: &Arc<T>, b: &Arc<T>) -> bool {
@@ -108,7 +118,7 @@ impl Object {
             Object::Node(node) => Value::clone(node),
             Object::Namespace(name) => json!({
                 "kind": "Namespace", "apiVersion": "v1",
-                "metadata": {"name": &**name, "uid": format!("namespace-{name}"), "labels": {"kubernetes.io/metadata.name": &**name}},
+                "metadata": {"name": &**name, "uid": self.uid(), "labels": {"kubernetes.io/metadata.name": &**name}},
                 "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
             }),
         };
@@ -142,7 +152,7 @@ pub fn seconds(at: Timestamp) -> Value {
 
 fn event_json(event: &Event) -> Value {
     let involved = &event.involved;
-    json!({
+    let mut value = json!({
         "kind": "Event", "apiVersion": "v1",
         "metadata": {
             "name": event.name, "namespace": involved.namespace, "uid": event.name,
@@ -156,15 +166,26 @@ fn event_json(event: &Event) -> Value {
         "source": {"component": "kubelet"}, "reportingComponent": "kubelet", "reportingInstance": "",
         "firstTimestamp": seconds(event.first), "lastTimestamp": seconds(event.last), "eventTime": null,
         "count": event.count,
-    })
+    });
+    if !event.field.is_empty() {
+        value["involvedObject"]["fieldPath"] = (*event.field).into();
+    }
+    value
+}
+
+fn local_uid(key: &local::Key) -> String {
+    format!("{}-{}-{}", key.kind, key.namespace, key.name)
 }
 
 fn local_json(object: &local::Object, secrets: Secrets) -> Value {
     let encode = |bytes: &[u8]| Value::from(base64::engine::general_purpose::STANDARD.encode(bytes));
     let key = &object.key;
-    let mut metadata = json!({"name": key.name, "namespace": key.namespace, "uid": format!("{}-{}-{}", key.kind, key.namespace, key.name)});
+    let mut metadata = json!({"name": key.name, "namespace": key.namespace, "uid": local_uid(key)});
     if let (Some(metadata), false) = (metadata.as_object_mut(), object.labels.is_empty()) {
         metadata.insert("labels".to_owned(), json!(object.labels));
+    }
+    if let Some(created) = object.created {
+        metadata["creationTimestamp"] = seconds(created);
     }
     let mut value = Map::new();
     value.insert("kind".to_owned(), key.kind.to_string().into());

@@ -1,6 +1,9 @@
 //! What a request is about. Pure.
 
+use serde_json::Value;
+
 use super::resource::Resource;
+use super::usage;
 use crate::server::http::{Class, Head, Method};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +18,12 @@ pub enum Route {
     OpenApi2,
     OpenApi3,
     OpenApi3V1,
+    /// `/apis/metrics.k8s.io`, and below it.
+    MetricsVersions,
+    MetricsResources,
+    /// What nodes or pods use; all of them, or those of a namespace, or one of a name.
+    Metrics(Resource, Option<String>),
+    MetricsOf(Name),
     /// All objects of a resource; in all namespaces where none is given.
     List(Resource, Option<String>),
     Watch(Resource, Option<String>),
@@ -23,6 +32,10 @@ pub enum Route {
     Replace(Name),
     Patch(Name),
     Delete(Name),
+    /// All of those that are asked for.
+    DeleteAll(Resource, String),
+    /// Adds ephemeral containers.
+    Ephemeral(Name),
     Log(Name),
     Exec(Name),
     Attach(Name),
@@ -39,6 +52,15 @@ pub struct Name {
     pub name: String,
 }
 
+impl Name {
+    /// That of an object.
+    pub fn of(resource: Resource, object: &Value) -> Option<Name> {
+        let text = |path: &str| object.pointer(path).and_then(Value::as_str).map(str::to_owned);
+        let namespace = text("/metadata/namespace").unwrap_or_default();
+        Some(Name { resource, namespace, name: text("/metadata/name")? })
+    }
+}
+
 impl Route {
     pub fn of(head: &Head) -> Route {
         let segments = head.path.segments();
@@ -53,6 +75,8 @@ impl Route {
             ["api"] => get(Route::Versions),
             ["apis"] => get(Route::Groups),
             ["api", "v1"] => get(Route::Resources),
+            ["apis", usage::GROUP] => get(Route::MetricsVersions),
+            ["apis", usage::GROUP, "v1beta1", rest @ ..] => get(metrics(rest)),
             ["openapi", "v2"] => get(Route::OpenApi2),
             ["openapi", "v3"] => get(Route::OpenApi3),
             ["openapi", "v3", "api", "v1"] => get(Route::OpenApi3V1),
@@ -79,7 +103,14 @@ impl Route {
             Route::Watch(..) | Route::Log(_) | Route::Exec(_) | Route::Attach(_) | Route::PortForward(_) => {
                 Class::Stream
             }
-            Route::Create(..) | Route::Replace(_) | Route::Patch(_) | Route::Delete(_) => Class::Slow,
+            Route::Create(..)
+            | Route::Replace(_)
+            | Route::Patch(_)
+            | Route::Delete(_)
+            | Route::DeleteAll(..)
+            | Route::Ephemeral(_) => Class::Slow,
+            // They may be measured first.
+            Route::Metrics(..) | Route::MetricsOf(_) => Class::Slow,
             // Their annotations are in files.
             Route::Get(Name { resource: Resource::ConfigMaps | Resource::Secrets, .. }) => Class::Slow,
             Route::WrongMethod | Route::NotFound | Route::Healthz => Class::Quick,
@@ -95,10 +126,27 @@ impl Route {
                 | Route::Replace(_)
                 | Route::Patch(_)
                 | Route::Delete(_)
+                | Route::DeleteAll(..)
+                | Route::Ephemeral(_)
                 | Route::Exec(_)
                 | Route::Attach(_)
                 | Route::PortForward(_)
         )
+    }
+}
+
+fn metrics(rest: &[&str]) -> Route {
+    let named = |resource, namespace: &str, name: &str| {
+        Route::MetricsOf(Name { resource, namespace: namespace.to_owned(), name: name.to_owned() })
+    };
+    match rest {
+        [] => Route::MetricsResources,
+        ["nodes"] => Route::Metrics(Resource::Nodes, None),
+        ["nodes", name] => named(Resource::Nodes, "", name),
+        ["pods"] => Route::Metrics(Resource::Pods, None),
+        ["namespaces", namespace, "pods"] => Route::Metrics(Resource::Pods, Some((*namespace).to_owned())),
+        ["namespaces", namespace, "pods", name] => named(Resource::Pods, namespace, name),
+        _ => Route::NotFound,
     }
 }
 
@@ -108,6 +156,10 @@ fn collection(head: &Head, resource: Resource, namespace: Option<&str>) -> Route
         Method::Get if head.query.flag("watch") => Route::Watch(resource, namespace),
         Method::Get | Method::Head => Route::List(resource, namespace),
         Method::Post if resource.is_writable() && namespace.is_some() => Route::Create(resource, namespace),
+        Method::Delete if resource.is_writable() => match namespace {
+            Some(namespace) => Route::DeleteAll(resource, namespace),
+            None => Route::WrongMethod,
+        },
         _ => Route::WrongMethod,
     }
 }
@@ -131,6 +183,11 @@ fn below(head: &Head, resource: Resource, namespace: &str, rest: &[&str]) -> Rou
         (Resource::Pods | Resource::Nodes | Resource::Namespaces, [pod, "status"]) if head.method == Method::Get => {
             Route::Get(name(pod))
         }
+        (Resource::Pods, [pod, "ephemeralcontainers"]) => match head.method {
+            Method::Get | Method::Head => Route::Get(name(pod)),
+            Method::Put | Method::Patch => Route::Ephemeral(name(pod)),
+            _ => Route::WrongMethod,
+        },
         (Resource::Pods, [pod, "log"]) if head.method == Method::Get => Route::Log(name(pod)),
         (Resource::Pods, [pod, action]) if matches!(head.method, Method::Get | Method::Post) => match *action {
             "exec" => Route::Exec(name(pod)),
@@ -176,14 +233,28 @@ mod tests {
             ("PUT", "/api/v1/namespaces/ns/pods/web", Route::Replace(web())),
             ("PATCH", "/api/v1/namespaces/ns/pods/web", Route::Patch(web())),
             ("DELETE", "/api/v1/namespaces/ns/pods/web", Route::Delete(web())),
-            ("DELETE", "/api/v1/namespaces/ns/pods", Route::WrongMethod),
+            ("DELETE", "/api/v1/namespaces/ns/pods", Route::DeleteAll(Resource::Pods, "ns".to_owned())),
+            ("DELETE", "/api/v1/pods", Route::WrongMethod),
+            ("DELETE", "/api/v1/namespaces/ns/events", Route::WrongMethod),
             ("DELETE", "/api/v1/nodes/n", Route::WrongMethod),
             ("GET", "/api/v1/namespaces/ns/pods/web/log", Route::Log(web())),
             ("POST", "/api/v1/namespaces/ns/pods/web/log", Route::NotFound),
             ("POST", "/api/v1/namespaces/ns/pods/web/exec", Route::Exec(web())),
             ("GET", "/api/v1/namespaces/ns/pods/web/portforward", Route::PortForward(web())),
+            ("GET", "/api/v1/namespaces/ns/pods/web/ephemeralcontainers", Route::Get(web())),
+            ("PATCH", "/api/v1/namespaces/ns/pods/web/ephemeralcontainers", Route::Ephemeral(web())),
+            ("DELETE", "/api/v1/namespaces/ns/pods/web/ephemeralcontainers", Route::WrongMethod),
             ("GET", "/api/v1/namespaces/ns/configmaps/web/log", Route::NotFound),
             ("GET", "/apis/apps/v1/deployments", Route::NotFound),
+            ("GET", "/apis/metrics.k8s.io", Route::MetricsVersions),
+            ("GET", "/apis/metrics.k8s.io/v1beta1", Route::MetricsResources),
+            ("GET", "/apis/metrics.k8s.io/v1beta1/pods", Route::Metrics(Resource::Pods, None)),
+            ("GET", "/apis/metrics.k8s.io/v1beta1/namespaces/ns/pods", Route::Metrics(Resource::Pods, ns())),
+            ("GET", "/apis/metrics.k8s.io/v1beta1/namespaces/ns/pods/web", Route::MetricsOf(web())),
+            ("GET", "/apis/metrics.k8s.io/v1beta1/nodes/n", Route::MetricsOf(name(Resource::Nodes, "", "n"))),
+            ("GET", "/apis/metrics.k8s.io/v1beta1/pods/web", Route::NotFound),
+            ("DELETE", "/apis/metrics.k8s.io/v1beta1/pods", Route::WrongMethod),
+            ("GET", "/apis/metrics.k8s.io/v1/pods", Route::NotFound),
         ];
         for (method, path, want) in table {
             assert_eq!(Route::of(&Head::example(method, path, &[])), want, "{method} {path}");

@@ -15,12 +15,13 @@ use super::store::Store;
 use super::table::{self, Include};
 use super::watch::{self, Options, View};
 use super::write::{self, Manifests, Writer};
-use super::{answer, discovery, page};
+use super::{answer, discovery, page, usage};
 use crate::pod::Pod;
 use crate::server::auth::{Authenticator, MASTERS, User};
 use crate::server::http::{self, Address, Class, Head, JSON, Peer, Reply, Request, Response};
 use crate::server::kubelet::{self, Parts, Target};
 use crate::status::StoredPod;
+use crate::sync_loop::orders::Orders;
 
 /// Members may see all but the values of secrets.
 const VIEWERS: &str = "cleat:viewers";
@@ -42,6 +43,8 @@ pub struct Service {
     pub store: Arc<Store>,
     /// `None` when the manifests are not in a directory.
     pub manifests: Option<Manifests>,
+    /// What stands in no manifest.
+    pub orders: Orders,
     /// For the TLS port; on the unix socket the user of the other process counts.
     pub authenticator: Authenticator,
 }
@@ -94,7 +97,7 @@ impl Service {
 
     fn answer(&self, route: Route, request: &mut Request<'_>, user: &User, role: Role) -> Result<Reply, Response> {
         let secrets = if role == Role::Admin { Secrets::Shown } else { Secrets::Hidden };
-        let writer = Writer { manifests: self.manifests.as_ref(), store: &self.store };
+        let writer = Writer { manifests: self.manifests.as_ref(), store: &self.store, orders: &self.orders };
         let head = &request.head;
         let json = |value: &Value| answer::ok(value);
         let response = match route {
@@ -107,6 +110,10 @@ impl Service {
             Route::OpenApi2 => discovery::openapi_v2(head.header("accept").unwrap_or_default()),
             Route::OpenApi3 => json(&discovery::openapi_v3()),
             Route::OpenApi3V1 => json(&discovery::openapi_v3_v1()),
+            Route::MetricsVersions => json(&discovery::metrics_versions()),
+            Route::MetricsResources => json(&discovery::metrics_resources()),
+            Route::Metrics(resource, namespace) => self.metrics(&self.view(head, resource, namespace, secrets)?),
+            Route::MetricsOf(name) => self.metrics_of(&name)?,
             Route::List(resource, namespace) => self.list(&self.view(head, resource, namespace, secrets)?),
             Route::Watch(resource, namespace) => {
                 return self.watch(head, self.view(head, resource, namespace, secrets)?);
@@ -115,7 +122,18 @@ impl Service {
             Route::Create(resource, namespace) => writer.create(resource, &namespace.unwrap_or_default(), request)?,
             Route::Replace(name) => writer.replace(&name, request)?,
             Route::Patch(name) => writer.patch(&name, request)?,
-            Route::Delete(name) => writer.delete(&name, request)?,
+            Route::Delete(name) => writer.delete(&name, &write::DeleteOptions::of(request)?)?,
+            Route::DeleteAll(resource, namespace) => {
+                let view = self.view(head, resource, Some(namespace), secrets)?;
+                let options = write::DeleteOptions::of(request)?;
+                let (_, all) = view.list(&self.store);
+                writer.delete_all(
+                    &all.iter().filter_map(|object| Name::of(resource, object)).collect::<Vec<_>>(),
+                    &options,
+                )?;
+                self.list(&view)
+            }
+            Route::Ephemeral(name) => writer.ephemeral(&name, request)?,
             Route::Log(name) => {
                 let target = self.target(head, &name, Default::No)?;
                 return Ok(answer::of_kubelet(kubelet::log::container_log(&self.parts, &target, &head.query)));
@@ -204,6 +222,38 @@ impl Service {
         }))
     }
 
+    fn metrics(&self, view: &View) -> Response {
+        let mut items = self.used(view.resource);
+        items.retain(|item| {
+            view.has(item["metadata"]["namespace"].as_str().unwrap_or_default()) && view.selector.matches(item)
+        });
+        if let Some(called) = &view.called {
+            items.iter_mut().for_each(|item| write::call(item, called));
+        }
+        answer::ok(&json!({
+            "kind": format!("{}MetricsList", view.resource.kind()), "apiVersion": usage::VERSION, "metadata": {},
+            "items": items,
+        }))
+    }
+
+    fn metrics_of(&self, name: &Name) -> Result<Response, Response> {
+        let real = self.real_name(name.resource, Some(&name.namespace), &name.name);
+        let is = |item: &&mut Value| {
+            let metadata = &item["metadata"];
+            metadata["name"] == *real && metadata["namespace"].as_str().unwrap_or_default() == name.namespace
+        };
+        let mut all = self.used(name.resource);
+        let found = all.iter_mut().find(is).ok_or_else(|| answer::not_found(name))?;
+        write::call(found, &name.name);
+        Ok(answer::ok(found))
+    }
+
+    fn used(&self, resource: Resource) -> Vec<Value> {
+        let (_, nodes) = self.store.list(Resource::Nodes);
+        let node = nodes.first().map(|(_, entry)| entry.object.json(entry.version, Secrets::Hidden));
+        usage::all(&self.parts, resource, &node.unwrap_or_default())
+    }
+
     fn watch(&self, head: &Head, view: View) -> Result<Reply, Response> {
         let query = &head.query;
         let initial = query.flag("sendInitialEvents");
@@ -243,8 +293,8 @@ impl Service {
     fn stored(&self, name: &Name) -> Result<StoredPod, Response> {
         let real = self.real_name(Resource::Pods, Some(&name.namespace), &name.name);
         let named = |pod: &Pod| *pod.name.namespace == *name.namespace && *pod.name.name == *real;
-        let mut all = self.parts.store.list().into_iter();
-        all.find(|stored| named(&stored.pod)).ok_or_else(|| answer::not_found(name))
+        let all = self.parts.store.list().into_iter().filter(|stored| named(&stored.pod));
+        all.min_by_key(|stored| stored.ending).ok_or_else(|| answer::not_found(name))
     }
 
     /// The container that is meant.

@@ -4,7 +4,6 @@
 //! Knows images by the names that pods give them, and pods by their UIDs alone.
 
 mod archive;
-mod child;
 mod collect;
 mod credentials;
 mod docker_config;

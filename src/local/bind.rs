@@ -223,7 +223,7 @@ mod tests {
         merge(&mut spec, more);
         let labels = BTreeMap::from([("disk".to_owned(), name.to_owned())]);
         let body = Body::PersistentVolume(serde_json::from_value(spec).expect("a spec"));
-        Arc::new(Object { key: Key::new(Kind::PersistentVolume, "", name), labels, body })
+        Arc::new(Object { key: Key::new(Kind::PersistentVolume, "", name), labels, created: None, body })
     }
 
     fn pvc(name: &str, size: &str, more: Value) -> Arc<Object> {
@@ -231,7 +231,7 @@ mod tests {
         merge(&mut spec, more);
         let body = Body::PersistentVolumeClaim(serde_json::from_value(spec).expect("a spec"));
         let key = Key::new(Kind::PersistentVolumeClaim, "default", name);
-        Arc::new(Object { key, labels: BTreeMap::new(), body })
+        Arc::new(Object { key, labels: BTreeMap::new(), created: None, body })
     }
 
     fn merge(into: &mut Value, more: Value) {

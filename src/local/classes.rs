@@ -86,7 +86,7 @@ mod tests {
     fn class(name: &str, value: i32, global_default: bool) -> Arc<Object> {
         let body = PriorityClass { value, global_default, preemption_policy: "Never".to_owned() };
         let key = Key::new(Kind::PriorityClass, "", name);
-        Arc::new(Object { key, labels: BTreeMap::new(), body: Body::PriorityClass(body) })
+        Arc::new(Object { key, labels: BTreeMap::new(), created: None, body: Body::PriorityClass(body) })
     }
 
     fn objects(global_default: bool) -> Objects {
@@ -98,7 +98,7 @@ mod tests {
             tolerations: vec![core::Toleration { key: Some("vm".to_owned()), ..Default::default() }],
         };
         let key = Key::new(Kind::RuntimeClass, "", "vm");
-        let runtime = Arc::new(Object { key, labels: BTreeMap::new(), body: Body::RuntimeClass(body) });
+        let runtime = Arc::new(Object { key, labels: BTreeMap::new(), created: None, body: Body::RuntimeClass(body) });
         let all = [runtime, class("high", 1000, false), class("usual", 10, global_default)];
         Objects::new(all, &BTreeMap::new(), &Node::default())
     }

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
@@ -102,6 +103,9 @@ impl fmt::Debug for Key {
 pub struct Object {
     pub key: Key,
     pub labels: BTreeMap<String, String>,
+    /// When it first was seen in its manifest, as far as that is known; changes don't make it younger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created: Option<Timestamp>,
     pub body: Body,
 }
 
@@ -313,7 +317,7 @@ mod tests {
     use super::*;
 
     pub(super) fn object(key: Key, body: Body) -> Arc<Object> {
-        Arc::new(Object { key, labels: BTreeMap::new(), body })
+        Arc::new(Object { key, labels: BTreeMap::new(), created: None, body })
     }
 
     #[test]

@@ -179,13 +179,18 @@ mod tests {
     fn map(name: &str, value: &str) -> Arc<Object> {
         let data = BTreeMap::from([("key".to_owned(), value.to_owned())]);
         let body = Body::ConfigMap(ConfigMap { data, ..Default::default() });
-        Arc::new(Object { key: Key::new(Kind::ConfigMap, "default", name), labels: BTreeMap::new(), body })
+        Arc::new(Object {
+            key: Key::new(Kind::ConfigMap, "default", name),
+            labels: BTreeMap::new(),
+            created: None,
+            body,
+        })
     }
 
     fn secret() -> Arc<Object> {
         let data = BTreeMap::from([("key".to_owned(), SecretValue::new(b"\xffhunter2".to_vec()))]);
         let body = Body::Secret(Secret { data, kind: "Opaque".into(), immutable: true });
-        Arc::new(Object { key: Key::new(Kind::Secret, "default", "s"), labels: BTreeMap::new(), body })
+        Arc::new(Object { key: Key::new(Kind::Secret, "default", "s"), labels: BTreeMap::new(), created: None, body })
     }
 
     fn files(directory: &Path) -> Vec<(String, u64)> {

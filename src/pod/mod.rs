@@ -178,13 +178,26 @@ impl Pod {
         found.or_else(|| self.ephemeral_containers().find(|c| c.name == name).map(Cow::Owned))
     }
 
+    /// The path of a container in the pod, as events have it.
+    pub fn field_path(&self, container: &str) -> Option<String> {
+        let is = |list: &[core::Container]| list.iter().any(|c| c.name == container);
+        let list = match () {
+            () if is(self.containers()) => "containers",
+            () if is(self.init_containers()) => "initContainers",
+            () if self.ephemeral_containers().any(|c| c.name == container) => "ephemeralContainers",
+            () => return None,
+        };
+        Some(format!("spec.{list}{{{container}}}"))
+    }
+
     /// Init containers, then containers.
     pub fn all_containers(&self) -> impl Iterator<Item = &core::Container> {
         self.init_containers().iter().chain(self.containers())
     }
 }
 
-fn as_container(c: &core::EphemeralContainer) -> core::Container {
+/// An ephemeral container as the container that it is at heart.
+pub fn as_container(c: &core::EphemeralContainer) -> core::Container {
     core::Container {
         args: c.args.clone(),
         command: c.command.clone(),

@@ -47,6 +47,12 @@ pub fn decide(old: &Pod, new: &Pod, observed: impl Fn(&str) -> Observed) -> Opti
     Some(changes.collect())
 }
 
+/// Whether they differ in more than ephemeral containers.
+pub fn differ(old: &core::PodSpec, new: &core::PodSpec) -> bool {
+    let without = |spec: &core::PodSpec| core::PodSpec { ephemeral_containers: None, ..spec.clone() };
+    old != new && (old.ephemeral_containers == new.ephemeral_containers || without(old) != without(new))
+}
+
 fn resizable(spec: &core::PodSpec) -> impl Iterator<Item = &core::Container> {
     spec.init_containers.iter().flatten().filter(|c| is_sidecar(c)).chain(&spec.containers)
 }
@@ -82,10 +88,10 @@ fn restarts(container: &core::Container, resource: &str) -> bool {
 
 /// The pod as far as it can't be resized: two manifests whose pods are the same here can be the same
 /// pod at different times. The amounts of CPU and memory are left out, but not which of them there
-/// are; and the QoS class is in it, for that is where its cgroup lies. Defaults need not be filled
-/// in before.
+/// are; and the QoS class is in it, for that is where its cgroup lies. Ephemeral containers, which no
+/// manifest gives, are left out too. Defaults need not be filled in before.
 pub fn identity(spec: &core::PodSpec) -> (core::PodSpec, QosClass) {
-    let mut spec = spec.clone();
+    let mut spec = core::PodSpec { ephemeral_containers: None, ..spec.clone() };
     let containers = spec.init_containers.iter_mut().flatten().chain(&mut spec.containers);
     containers.filter_map(|c| c.resources.as_mut()).for_each(fill_requests);
     fill_requests_of_pod(&mut spec);

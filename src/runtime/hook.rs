@@ -119,8 +119,10 @@ fn get(resolver: &Resolver, action: &core::HTTPGetAction, place: &Place, until: 
 }
 
 /// Records what came of a hook, where that is worth it. `which`: `PostStart` or `PreStop`.
-pub fn tell(result: &Result<Success, Error>, pod: &PodName, container: &str, which: &str) {
-    let record = |reason: &str, message: String| events::record(events::Kind::Warning, pod, reason, &message);
+/// `of`: the pod, and the path of the container in it.
+pub fn tell(result: &Result<Success, Error>, of: (&PodName, Option<String>), container: &str, which: &str) {
+    let (pod, field) = of;
+    let record = |reason: &str, message: String| events::record_of(events::Kind::Warning, pod, field, reason, &message);
     match result {
         Ok(Success::Plain) => {}
         Ok(Success::WithoutTls) => {

@@ -21,8 +21,8 @@ pub struct Killing {
     /// For hook and stop together.
     pub grace: Duration,
     pub hook: HookState,
-    /// The runtime is stopping it.
-    pub stopping: bool,
+    /// The runtime is stopping it, as of a grace period of so long.
+    pub stopping: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,12 +51,14 @@ impl Killing {
     fn step(&self, turn: bool, now: Instant) -> Step {
         let left = self.grace.saturating_sub(now.saturating_duration_since(self.since));
         match (self.stopping, self.hook) {
-            (true, _) => Step::Nothing,
-            (false, HookState::Due) if !left.is_zero() => Step::RunHook,
+            (Some(given), _) if given <= self.grace => Step::Nothing,
+            // It got shorter since.
+            (Some(_), _) => Step::Stop(left.max(MINIMUM)),
+            (None, HookState::Due) if !left.is_zero() => Step::RunHook,
             // A hook that takes longer than the grace period is left to itself.
-            (false, HookState::Running) if !left.is_zero() => Step::Wait(left),
-            (false, _) if !turn && !left.is_zero() => Step::Wait(left),
-            (false, _) => Step::Stop(left.max(MINIMUM)),
+            (None, HookState::Running) if !left.is_zero() => Step::Wait(left),
+            (None, _) if !turn && !left.is_zero() => Step::Wait(left),
+            (None, _) => Step::Stop(left.max(MINIMUM)),
         }
     }
 }
@@ -82,7 +84,7 @@ impl Runtime {
             since: now,
             grace: victim.grace,
             hook: if hook.is_some() { HookState::Due } else { HookState::Over },
-            stopping: false,
+            stopping: None,
         });
         // It only ever gets shorter.
         killing.grace = killing.grace.min(victim.grace);
@@ -90,7 +92,7 @@ impl Runtime {
             Step::Nothing => None,
             Step::Wait(time) => Some(time),
             Step::Stop(time) => {
-                killing.stopping = true;
+                killing.stopping = Some(killing.grace);
                 self.stop_on_lane(victim.target, memory, id.clone(), time);
                 None
             }
@@ -119,10 +121,11 @@ impl Runtime {
         let (cri, resolver, done) = (self.cri.clone(), self.resolver.clone(), self.done.clone());
         let (uid, pod, name) =
             (victim.target.uid().clone(), victim.target.name().clone(), victim.container.name.clone());
+        let field = victim.target.pod().and_then(|pod| pod.field_path(&name));
         self.hooks.submit(move || {
             let end = Ending::new(done, uid, op);
             let result = hook::run((&*cri, &resolver), &hook, &place, Some(timeout));
-            hook::tell(&result, &pod, &name, "PreStop");
+            hook::tell(&result, (&pod, field), &name, "PreStop");
             // It failed or not: what follows is the stop.
             end.tell(Ok(()));
         });
@@ -164,11 +167,13 @@ mod tests {
             (HookState::Running, false, 60, Step::Stop(secs(2))),
         ];
         for (hook, turn, seconds, want) in table {
-            let got = killing(hook, false).step(turn, start + secs(seconds));
+            let got = killing(hook, None).step(turn, start + secs(seconds));
             assert_eq!(got, want, "{hook:?}, turn {turn}, after {seconds} s");
         }
-        assert_eq!(killing(HookState::Over, true).step(true, start + secs(60)), Step::Nothing);
-        let at_once = Killing { grace: Duration::ZERO, ..killing(HookState::Due, false) };
+        assert_eq!(killing(HookState::Over, Some(secs(10))).step(true, start + secs(60)), Step::Nothing);
+        let shorter = killing(HookState::Over, Some(secs(30)));
+        assert_eq!(shorter.step(true, start + secs(4)), Step::Stop(secs(6)), "it got shorter");
+        let at_once = Killing { grace: Duration::ZERO, ..killing(HookState::Due, None) };
         assert_eq!(at_once.step(true, start), Step::Stop(MINIMUM), "no grace, no hook");
     }
 }

@@ -98,7 +98,7 @@ impl Memory {
                 (Op::StopContainer(_), Ok(())) => {}
                 (Op::StopContainer(id), Err(failure)) => {
                     if let Some(killing) = self.kills.get_mut(&id) {
-                        killing.stopping = false;
+                        killing.stopping = None;
                     }
                     self.stop_failed = Some(format!("stopping container {id}: {}", failure.message));
                 }

@@ -44,7 +44,9 @@ impl Runtime {
     /// # Errors
     /// When the runtime or a cgroup doesn't do it; to be tried again.
     pub(super) fn resize(&self, pod: &Arc<Pod>, memory: &mut Memory, observed: &Observed) -> Result<ToDo, Error> {
-        let Some(old) = memory.recorded.clone().filter(|old| old.spec != pod.spec) else { return Ok(ToDo::default()) };
+        let Some(old) = memory.recorded.clone().filter(|old| resize::differ(&old.spec, &pod.spec)) else {
+            return Ok(ToDo::default());
+        };
         if let Some(resizing) = memory.resizing.as_mut().filter(|r| !r.restarting.is_empty()) {
             let alive =
                 |id: &ContainerId| observed.containers.iter().any(|c| c.is_alive() && c.status.container.id == *id);

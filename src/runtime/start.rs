@@ -212,14 +212,15 @@ impl Runtime {
             secrets: &secrets,
             sandbox: ground.sandbox_config(self)?,
         };
+        let field = || pod.field_path(&spec.name);
         match self.images.ensure(&want, now)? {
             Ensure::Ready { image, message } => {
-                events::record(events::Kind::Normal, &pod.name, "Pulled", &message);
+                events::record_of(events::Kind::Normal, &pod.name, field(), "Pulled", &message);
                 Ok(Ok(image))
             }
             Ensure::Waiting { begun } => {
                 if let Some(message) = begun {
-                    events::record(events::Kind::Normal, &pod.name, "Pulling", &message);
+                    events::record_of(events::Kind::Normal, &pod.name, field(), "Pulling", &message);
                 }
                 Ok(Err(Outcome::Pending))
             }
@@ -366,7 +367,8 @@ impl Runtime {
         if let Err(e) = link_log(&log, &paths::Paths::log_link(&pod.name, &spec.name, id.as_str())) {
             log::warn!("{}: linking the log of {}: {e}", pod.name, spec.name);
         }
-        events::record(events::Kind::Normal, &pod.name, "Started", &format!("Container {} started", spec.name));
+        let message = format!("Container {} started", spec.name);
+        events::record_of(events::Kind::Normal, &pod.name, pod.field_path(&spec.name), "Started", &message);
         let hook = spec.lifecycle.as_ref().and_then(|lifecycle| lifecycle.post_start.clone());
         if let Some(hook) = hook {
             self.post_start_on_lane(ground, memory, spec, id, hook);
@@ -387,10 +389,11 @@ impl Runtime {
         let place = hook::Place::new(id.clone(), Some(spec), &ground.sandbox.ips);
         let (cri, resolver, done) = (self.cri.clone(), self.resolver.clone(), self.done.clone());
         let (uid, pod, name) = (ground.pod.uid.clone(), ground.pod.name.clone(), spec.name.clone());
+        let field = ground.pod.field_path(&name);
         self.hooks.submit(move || {
             let end = Ending::new(done, uid, op);
             let result = hook::run((&*cri, &resolver), &hook, &place, None);
-            hook::tell(&result, &pod, &name, "PostStart");
+            hook::tell(&result, (&pod, field), &name, "PostStart");
             let failure = |e: hook::Error| Failure { reason: "PostStartHookError", message: e.to_string() };
             end.tell(result.map(drop).map_err(failure));
         });
@@ -408,7 +411,8 @@ impl Runtime {
     ) {
         let waiting = Waiting { reason, message };
         if memory.waiting.get(&spec.name) != Some(&waiting) {
-            events::record(events::Kind::Warning, &pod.name, event, &format!("{}: {}", spec.name, waiting.message));
+            let message = format!("{}: {}", spec.name, waiting.message);
+            events::record_of(events::Kind::Warning, &pod.name, pod.field_path(&spec.name), event, &message);
             memory.waiting.insert(spec.name.clone(), waiting);
         }
     }

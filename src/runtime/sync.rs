@@ -201,6 +201,10 @@ impl Runtime {
                 let sandbox = observed.sandboxes.iter().find(|s| s.sandbox.id == sandbox);
                 match sandbox {
                     Some(sandbox) if !start.is_empty() => {
+                        // What nobody but its record tells of must not run without it.
+                        if start.iter().any(|start| matches!(start.which, plan::Which::Ephemeral(_))) {
+                            self.keep_record(pod, memory)?;
+                        }
                         let ground = Ground::new(pod, observed, sandbox, &volumes);
                         let (next, error) = self.start_all(&ground, memory, &start);
                         Ok((next.and(killing), error))
@@ -364,7 +368,13 @@ impl Runtime {
             }
             if let Some(kill) = planned.filter(|_| !begun) {
                 let message = kill_message(kill, &container.name);
-                events::record(events::Kind::Normal, &pod.name, "Killing", &message);
+                events::record_of(
+                    events::Kind::Normal,
+                    &pod.name,
+                    pod.field_path(&container.name),
+                    "Killing",
+                    &message,
+                );
                 if kill.restart {
                     memory.killed_to_restart.insert(kill.id.clone());
                     if restarts_at_once(observed, memory, spec, now) {
@@ -373,7 +383,13 @@ impl Runtime {
                 }
             } else if hook_failed && !begun {
                 let message = format!("Container {}: FailedPostStartHook", container.name);
-                events::record(events::Kind::Normal, &pod.name, "Killing", &message);
+                events::record_of(
+                    events::Kind::Normal,
+                    &pod.name,
+                    pod.field_path(&container.name),
+                    "Killing",
+                    &message,
+                );
             }
             let victim = Victim {
                 target: &target,

@@ -135,7 +135,8 @@ impl Runtime {
             };
             if !memory.kills.contains_key(&container.id) {
                 let message = format!("Stopping container {}", container.name);
-                events::record(events::Kind::Normal, target.name(), "Killing", &message);
+                let field = pod.and_then(|pod| pod.field_path(&container.name));
+                events::record_of(events::Kind::Normal, target.name(), field, "Killing", &message);
             }
             let spec = pod.and_then(|pod| pod.container(&container.name));
             let victim = Victim {

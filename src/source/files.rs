@@ -229,7 +229,8 @@ impl FileSet {
             Some(f) => f.objects.clone(),
             None => self.recorded.remove(&place).unwrap_or_default(),
         };
-        let objects = take_objects(&mut manifest, &old_objects);
+        let written = stamp.and_then(|stamp| Timestamp::from_nanosecond(stamp.mtime).ok());
+        let objects = take_objects(&mut manifest, &old_objects, written);
         let show = |problems: &[Problem]| problems.iter().map(|p| p.at(&place)).collect::<Vec<_>>();
         let (problems, warnings) = (show(&manifest.problems), show(&manifest.warnings));
         let (old_pods, changed, told) = match before {
@@ -363,10 +364,15 @@ impl FileSet {
 
 /// The objects of a manifest, with those of before that it keeps: equal ones as the same values, and
 /// of a manifest with problems also what it doesn't give just now. Changing one that says it never
-/// changes is such a problem.
-fn take_objects(manifest: &mut manifest::Manifest, old: &[Arc<Object>]) -> Vec<Arc<Object>> {
+/// changes is such a problem. `written`: when the manifest was.
+fn take_objects(
+    manifest: &mut manifest::Manifest,
+    old: &[Arc<Object>],
+    written: Option<Timestamp>,
+) -> Vec<Arc<Object>> {
     let mut objects: Vec<Arc<Object>> = Vec::new();
-    for object in std::mem::take(&mut manifest.objects) {
+    for mut object in std::mem::take(&mut manifest.objects) {
+        object.created = old.iter().find(|old| old.key == object.key).and_then(|old| old.created).or(written);
         match old.iter().find(|old| old.key == object.key) {
             Some(old) if **old == object => objects.push(old.clone()),
             Some(old) if !old.may_become(&object) => {

@@ -160,22 +160,12 @@ mod tls {
 
 #[cfg(feature = "tls")]
 mod tls {
-    use std::path::{Path, PathBuf};
-    use std::sync::Arc;
+    use std::path::Path;
 
-    use rustls::pki_types::CertificateDer;
-    use rustls::pki_types::pem::PemObject;
     use ureq::config::ConfigBuilder;
-    use ureq::tls::{Certificate, RootCerts, TlsConfig};
     use ureq::typestate::AgentScope;
 
-    /// Where systems keep the certificates that they trust: Debian and Alpine, Fedora, openSUSE.
-    const SYSTEM: [&str; 4] = [
-        "/etc/ssl/certs/ca-certificates.crt",
-        "/etc/pki/tls/certs/ca-bundle.crt",
-        "/etc/ssl/ca-bundle.pem",
-        "/etc/ssl/cert.pem",
-    ];
+    use crate::trust;
 
     pub fn with_trust(
         config: ConfigBuilder<AgentScope>,
@@ -183,28 +173,12 @@ mod tls {
     ) -> Result<ConfigBuilder<AgentScope>, String> {
         let path = match ca_file {
             Some(path) => path.to_owned(),
-            None => system().ok_or(
+            None => trust::system().ok_or(
                 "there are no certificates of authorities on this system; \
                  install ca-certificates or set --manifest-url-ca-file",
             )?,
         };
-        let failure = |e: rustls::pki_types::pem::Error| format!("certificates of authorities {}: {e}", path.display());
-        let certificates = CertificateDer::pem_file_iter(&path).map_err(failure)?;
-        let certificates = certificates.map(|c| c.map(|der| Certificate::from_der(&der).to_owned()));
-        let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(failure)?;
-        if certificates.is_empty() {
-            return Err(format!("certificates of authorities {}: there is none in it", path.display()));
-        }
-        let tls = TlsConfig::builder()
-            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .root_certs(RootCerts::new_with_certs(&certificates))
-            .build();
-        Ok(config.tls_config(tls))
-    }
-
-    fn system() -> Option<PathBuf> {
-        let named = std::env::var_os("SSL_CERT_FILE").filter(|file| !file.is_empty()).map(PathBuf::from);
-        named.or_else(|| SYSTEM.into_iter().map(PathBuf::from).find(|file| file.is_file()))
+        Ok(config.tls_config(trust::tls(&trust::in_file(&path)?).build()))
     }
 }
 

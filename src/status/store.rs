@@ -16,9 +16,11 @@ pub struct StoredPod {
     pub status: Option<Arc<core::PodStatus>>,
     /// When it came.
     seen: Instant,
+    /// It isn't wanted any more, but something of it is still there.
+    pub ending: bool,
 }
 
-/// Written by the sync loop alone.
+/// Written by the sync loop alone. One that ends may have the name of one that comes.
 #[derive(Default)]
 pub struct Store {
     pods: RwLock<BTreeMap<(PodName, PodUid), StoredPod>>,
@@ -47,8 +49,8 @@ impl Store {
         let mut pods = self.pods.write();
         let key = (pod.name.clone(), pod.uid.clone());
         match pods.get_mut(&key) {
-            Some(stored) => stored.pod = pod,
-            None => _ = pods.insert(key, StoredPod { pod, status: None, seen: Instant::now() }),
+            Some(stored) => (stored.pod, stored.ending) = (pod, false),
+            None => _ = pods.insert(key, StoredPod { pod, status: None, seen: Instant::now(), ending: false }),
         }
         drop(pods);
         self.tell();
@@ -66,6 +68,11 @@ impl Store {
         self.tell();
     }
 
+    /// The pod as it is now.
+    pub fn pod(&self, name: &PodName, uid: &PodUid) -> Option<Arc<Pod>> {
+        self.pods.read().get(&(name.clone(), uid.clone())).map(|stored| stored.pod.clone())
+    }
+
     /// The pod's status, as far as it is known.
     pub fn status(&self, pod: &Pod) -> Option<Arc<core::PodStatus>> {
         self.pods.read().get(&(pod.name.clone(), pod.uid.clone()))?.status.clone()
@@ -76,6 +83,25 @@ impl Store {
         if let Some(stored) = self.pods.write().get_mut(&(pod.name.clone(), pod.uid.clone())) {
             stored.status = None;
         }
+        self.tell();
+    }
+
+    /// The pod isn't wanted any more.
+    pub fn end(&self, pod: Arc<Pod>) {
+        if let Some(stored) = self.pods.write().get_mut(&(pod.name.clone(), pod.uid.clone())) {
+            (stored.pod, stored.ending) = (pod, true);
+        }
+        self.tell();
+    }
+
+    /// Nothing of the pod is left; it is removed unless it is wanted again.
+    pub fn ended(&self, pod: &Pod) {
+        let mut pods = self.pods.write();
+        let key = (pod.name.clone(), pod.uid.clone());
+        if pods.get(&key).is_some_and(|stored| stored.ending) {
+            pods.remove(&key);
+        }
+        drop(pods);
         self.tell();
     }
 

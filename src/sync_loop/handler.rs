@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::Sender;
+use jiff::Timestamp;
 
 use super::SyncHandler;
 use super::admission::{Admission, Aside};
+use super::orders::{self, Order, Refused, What};
 use super::shown::Shown;
 use crate::admission::Refusal;
 use crate::cgroup;
@@ -236,7 +238,7 @@ impl Handler {
     fn resize(&mut self, pod: Arc<Pod>, now: Instant) {
         let old = self.workers.pod(&pod.uid).cloned();
         let running = self.workers.running();
-        match old.map_or(Ok(()), |old| self.admission.resize(&old, &pod, &running)) {
+        match old.as_ref().map_or(Ok(()), |old| self.admission.resize(old, &pod, &running)) {
             Ok(()) => {
                 self.surveys.totals_changed = true;
                 self.workers.want(pod, now);
@@ -246,9 +248,19 @@ impl Handler {
                     let reason = if refusal.may_pass_when_a_pod_ends() { "ResizeDeferred" } else { "ResizeInfeasible" };
                     events::record(events::Kind::Warning, &pod.name, reason, &refusal.message);
                 }
-                self.workers.touch(&pod.uid, None);
+                // It goes on as it is, but for what has nothing to do with resources.
+                match old.map(|old| (orders::keep(Some(&pod), old.clone()), old)) {
+                    Some((with, old)) if !Arc::ptr_eq(&with, &old) => self.workers.want(with, now),
+                    _ => self.workers.touch(&pod.uid, None),
+                }
             }
         }
+    }
+
+    /// Ends a pod that its source gives no more.
+    fn end(&mut self, pod: Arc<Pod>) {
+        self.workers.end(&pod);
+        self.shown.store.end(pod);
     }
 
     /// A pod with the name of one that is wanted, but another UID, has to end before that begins:
@@ -294,6 +306,7 @@ impl Handler {
 impl SyncHandler for Handler {
     fn additions(&mut self, pods: Vec<Arc<Pod>>, now: Instant) {
         for pod in pods {
+            let pod = orders::keep(self.records.get(&pod.uid).map(|known| &*known.pod), pod);
             self.shown.store.put(pod.clone());
             if let Some(status) = self.records.get(&pod.uid).and_then(|known| known.status.clone()) {
                 self.shown.store.set_status(&pod, status);
@@ -304,23 +317,44 @@ impl SyncHandler for Handler {
     }
 
     fn updates(&mut self, pods: Vec<Arc<Pod>>, now: Instant) {
-        pods.into_iter().for_each(|pod| self.update(pod, now));
+        for pod in pods {
+            let before = self.shown.store.pod(&pod.name, &pod.uid);
+            self.update(orders::keep(before.as_deref(), pod), now);
+        }
     }
 
     fn removes(&mut self, pods: Vec<Arc<Pod>>, _: Instant) {
         for pod in pods {
-            self.shown.store.remove(&pod);
             self.admission.forget(&pod.uid);
             self.admission.freed();
             self.surveys.totals_changed = true;
-            self.workers.unwant(&pod.uid);
+            match self.shown.store.pod(&pod.name, &pod.uid).filter(|pod| self.workers.knows(&pod.uid)) {
+                Some(pod) => self.end(orders::ending(&pod, pod.grace_period(), Timestamp::now())),
+                None => self.shown.store.remove(&pod),
+            }
         }
     }
 
     fn reconcile(&mut self, pods: Vec<Arc<Pod>>, _: Instant) {
         for pod in pods {
-            self.shown.store.put(pod);
+            let before = self.shown.store.pod(&pod.name, &pod.uid);
+            self.shown.store.put(orders::keep(before.as_deref(), pod));
         }
+    }
+
+    fn order(&mut self, order: Order, now: Instant) {
+        let found = self.shown.store.list().into_iter().find(|stored| stored.pod.uid == order.uid);
+        let result = found.ok_or(Refused::Gone).and_then(|stored| {
+            let pod = order.apply(&stored.pod, Timestamp::now())?;
+            match (&order.what, stored.ending) {
+                (What::Ephemeral(_), _) => self.update(pod, now),
+                // It is its source that says when it is to end.
+                (What::End { .. }, false) => self.shown.store.put(pod),
+                (What::End { .. }, true) => self.end(pod),
+            }
+            Ok(())
+        });
+        order.answer(result);
     }
 
     fn source_heard(&mut self, source: Source, now: Instant) {
@@ -355,7 +389,8 @@ impl SyncHandler for Handler {
     fn probe(&mut self, result: ProbeResult) {
         if let Some(tell) = result.tell {
             let message = format!("{}: {}", result.container, tell.message);
-            events::record(events::Kind::Warning, &result.pod, tell.reason, &message);
+            let field = self.workers.pod(&result.uid).and_then(|pod| pod.field_path(&result.container));
+            events::record_of(events::Kind::Warning, &result.pod, field, tell.reason, &message);
         }
         if result.change.is_some() {
             if let Some(pod) = self.workers.pod(&result.uid) {
@@ -387,6 +422,9 @@ impl SyncHandler for Handler {
         }
         if finished.gone {
             self.records.remove(&uid);
+            if let Some(pod) = &known {
+                self.shown.store.ended(pod);
+            }
             self.images.images.forget(&uid);
             self.admission.freed();
             if let (Some(pod), Some(Aside::Preempted)) = (known, self.admission.aside(&uid)) {

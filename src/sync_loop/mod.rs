@@ -3,6 +3,7 @@
 
 mod admission;
 mod handler;
+pub mod orders;
 mod shown;
 
 use std::collections::BTreeSet;
@@ -38,6 +39,8 @@ pub struct Inputs {
     pub updates: Receiver<PodUpdate>,
     /// Objects that pods refer to have changed.
     pub objects: Receiver<BTreeSet<Key>>,
+    /// What people order of pods.
+    pub orders: Receiver<orders::Order>,
     pub pleg: Receiver<pleg::Event>,
     pub probes: Receiver<ProbeResult>,
     /// Lanes that are done.
@@ -59,6 +62,8 @@ pub trait SyncHandler {
     fn reconcile(&mut self, pods: Vec<Arc<Pod>>, now: Instant);
     /// The source has been heard.
     fn source_heard(&mut self, source: Source, now: Instant);
+    /// Somebody orders something of a pod.
+    fn order(&mut self, order: orders::Order, now: Instant);
     /// Objects that pods refer to have come, changed or gone.
     fn objects(&mut self, changed: BTreeSet<Key>);
     fn pleg(&mut self, event: pleg::Event, now: Instant);
@@ -116,6 +121,9 @@ pub fn run(handler: &mut dyn SyncHandler, inputs: &Inputs, heartbeat: &Heartbeat
             },
             recv(inputs.objects) -> changed => if let Ok(changed) = changed {
                 handler.objects(changed);
+            },
+            recv(inputs.orders) -> order => if let Ok(order) = order {
+                handler.order(order, Instant::now());
             },
             recv(inputs.pleg) -> event => if let Ok(event) = event {
                 handler.pleg(event, Instant::now());

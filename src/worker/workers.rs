@@ -154,6 +154,14 @@ impl Workers {
         self.urge(uid);
     }
 
+    /// A pod isn't wanted any more, and says how it is to end.
+    pub fn end(&mut self, pod: &Arc<Pod>) {
+        if let Some(worker) = self.pods.get_mut(&pod.uid) {
+            worker.target = Target::Known(pod.clone());
+        }
+        self.unwant(&pod.uid);
+    }
+
     /// The runtime has a pod that nobody wants.
     pub fn orphan(&mut self, target: Target, now: Instant) {
         if !self.knows(target.uid()) {

@@ -129,6 +129,29 @@ impl Node {
     }
 }
 
+impl From<serde_json::Value> for Node {
+    /// What has been read as JSON before; nothing in it has a line.
+    fn from(json: serde_json::Value) -> Node {
+        use serde_json::Value as Json;
+        let value = match json {
+            Json::Null => Value::Null,
+            Json::Bool(b) => Value::Bool(b),
+            Json::Number(n) => match (n.as_i64(), n.as_u64()) {
+                (Some(i), _) => Value::Int(i),
+                (None, Some(u)) => Value::Uint(u),
+                (None, None) => Value::Float(n.as_f64().unwrap_or_default()),
+            },
+            Json::String(s) => Value::Str(s),
+            Json::Array(items) => Value::Seq(items.into_iter().map(Node::from).collect()),
+            Json::Object(entries) => {
+                let entries = entries.into_iter().map(|(name, value)| (Key { name, line: 0 }, Node::from(value)));
+                Value::Map(entries.collect())
+            }
+        };
+        Node { value, line: 0 }
+    }
+}
+
 /// `a.b[0].c[x.y]` → `a`, `b`, `0`, `c`, `x.y`.
 fn steps(path: &str) -> impl Iterator<Item = &str> {
     let mut rest = path;

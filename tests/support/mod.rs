@@ -16,6 +16,7 @@ pub mod cri;
 pub mod http;
 pub mod huge_pages;
 mod images;
+pub mod kubectl;
 pub mod manifest;
 pub mod node;
 pub mod pods;

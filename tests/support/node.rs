@@ -24,9 +24,15 @@ impl Node {
 
     /// With more fields of the configuration.
     pub fn configured(fields: Value) -> Node {
+        Node::flagged(fields, &[])
+    }
+
+    /// With more flags, too.
+    pub fn flagged(fields: Value, flags: &[&str]) -> Node {
         let containerd = Containerd::start();
         let mut agent = Agent::on_containerd(&containerd);
         agent.configure(fields);
+        agent.flags(flags);
         agent.start();
         Node { agent, containerd }
     }

@@ -1,6 +1,9 @@
 //! Create, replace, patch and delete, as changes of files in the manifest directory.
 
+mod delete;
+mod ephemeral;
 mod files;
+mod names;
 mod patch;
 mod wire;
 
@@ -8,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+pub use delete::Options as DeleteOptions;
 pub use files::Manifests;
 use files::{Error, one};
 
@@ -15,12 +19,15 @@ use super::answer;
 use super::object::Secrets;
 use super::resource::Resource;
 use super::route::Name;
-use super::store::Store;
+use super::store::{Entry, Store};
 use crate::pod::labels;
 use crate::server::http::{Request, Response};
+use crate::sync_loop::orders::{self, Orders};
 
 /// Bytes of a body.
 const MAX_BODY: usize = 3 << 20;
+/// Names that are made up for one object before it is given up.
+const NAMES_TRIED: usize = 8;
 /// How long an answer waits for the agent to see what was written.
 const SEEN: Duration = Duration::from_secs(3);
 
@@ -28,6 +35,7 @@ pub struct Writer<'a> {
     /// `None` when there is no manifest directory.
     pub manifests: Option<&'a Manifests>,
     pub store: &'a Store,
+    pub orders: &'a Orders,
 }
 
 type Result<T> = std::result::Result<T, Response>;
@@ -36,14 +44,10 @@ impl Writer<'_> {
     pub fn create(&self, resource: Resource, namespace: &str, request: &mut Request<'_>) -> Result<Response> {
         let manifests = self.manifests()?;
         let mut document = body(request)?;
-        let object = document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let name = Name { resource, namespace: namespace.to_owned(), name: object };
+        let name = self.new_name(manifests, resource, namespace, &document)?;
         prepare(manifests, &name, &mut document)?;
-        if self.live(&name).is_some() || manifests.find(&name).map_err(|e| refused(&e))?.is_some() {
-            return Err(answer::exists(&name));
-        }
         let text = check(manifests, &name, &document)?;
-        if !is_dry(request) {
+        if !is_dry(request)? {
             let path = manifests.own_path(&name);
             manifests.write(&path, &text).map_err(|e| refused(&e))?;
             log::info!("{} {namespace}/{} is created in {}", resource.kind(), name.name, path.display());
@@ -52,26 +56,35 @@ impl Writer<'_> {
         Ok(answer::created(&document))
     }
 
+    /// The name of the object, or one that begins as its `generateName` says; nothing has it yet.
+    fn new_name(&self, manifests: &Manifests, resource: Resource, namespace: &str, document: &Value) -> Result<Name> {
+        let text = |path: &str| document.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        let of = |name: String| Name { resource, namespace: namespace.to_owned(), name };
+        let is_free = |name: &Name| -> Result<bool> {
+            Ok(self.live(name).is_none() && manifests.find(name).map_err(|e| refused(&e))?.is_none())
+        };
+        let (given, prefix) = (text("/metadata/name"), text("/metadata/generateName"));
+        if !given.is_empty() || prefix.is_empty() {
+            let name = of(given.to_owned());
+            return if is_free(&name)? { Ok(name) } else { Err(answer::exists(&name)) };
+        }
+        for _ in 0..NAMES_TRIED {
+            let name = of(names::generate(prefix).map_err(|e| answer::failed(500, &format!("making a name: {e}")))?);
+            if is_free(&name)? {
+                return Ok(name);
+            }
+        }
+        Err(answer::exists(&of(prefix.to_owned())))
+    }
+
     pub fn replace(&self, name: &Name, request: &mut Request<'_>) -> Result<Response> {
         let document = body(request)?;
-        self.change(name, is_dry(request), |_| Ok(document))
+        self.change(name, is_dry(request)?, |_| Ok(document))
     }
 
     pub fn patch(&self, name: &Name, request: &mut Request<'_>) -> Result<Response> {
-        let kind = request.head.header("content-type").and_then(patch::Kind::of).ok_or_else(|| {
-            answer::failed(
-                415,
-                "this patch is not understood: there are application/json-patch+json, application/merge-patch+json \
-                 and application/strategic-merge-patch+json (no server-side apply)",
-            )
-        })?;
-        let dry = is_dry(request);
-        let bytes = request.body.read(MAX_BODY)?;
-        let patch: Value =
-            serde_json::from_slice(&bytes).map_err(|e| answer::failed(400, &format!("the patch is no JSON: {e}")))?;
-        self.change(name, dry, |document| {
-            patch::apply(kind, document, &patch).map_err(|why| answer::failed(422, &format!("the patch: {why}")))
-        })
+        let patch = Patch::of(request)?;
+        self.change(name, is_dry(request)?, |document| patch.apply(document))
     }
 
     fn change(&self, name: &Name, dry: bool, change: impl FnOnce(Value) -> Result<Value>) -> Result<Response> {
@@ -79,17 +92,8 @@ impl Writer<'_> {
         let found = self.found(manifests, name)?;
         let before = self.live(name);
         let mut document = change(found.document.clone())?;
-        let expected = document.pointer("/metadata/resourceVersion").and_then(Value::as_str).filter(|v| !v.is_empty());
-        if let (Some(expected), Some((version, _))) = (expected, &before) {
-            if *expected != version.to_string() {
-                let message = format!(
-                    "Operation cannot be fulfilled on {} {:?}: the object has been modified; please apply your changes \
-                     to the latest version and try again",
-                    name.resource.name(),
-                    name.name
-                );
-                return Err(answer::failed(409, &message));
-            }
+        if let Some((version, _)) = &before {
+            same_version(name, &document, *version)?;
         }
         prepare(manifests, name, &mut document)?;
         let text = check(manifests, name, &document)?;
@@ -102,48 +106,17 @@ impl Writer<'_> {
         Ok(answer::ok(&self.seen(name, after).unwrap_or(document)))
     }
 
-    pub fn delete(&self, name: &Name, request: &mut Request<'_>) -> Result<Response> {
-        let manifests = self.manifests()?;
-        let bytes = request.body.read(MAX_BODY)?;
-        let options: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-        let dry = is_dry(request) || options.get("dryRun").and_then(Value::as_array).is_some_and(|d| !d.is_empty());
-        let found = self.found(manifests, name)?;
-        let uid = self.live(name).and_then(|(_, live)| live.pointer("/metadata/uid").cloned()).unwrap_or_default();
-        if !dry {
-            manifests.remove(&found.path).map_err(|e| refused(&e))?;
-            log::info!(
-                "{} {}/{} is deleted with {}",
-                name.resource.kind(),
-                name.namespace,
-                name.name,
-                found.path.display()
-            );
-        }
-        Ok(answer::ok(&json!({
-            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
-            "details": {"name": name.name, "kind": name.resource.name(), "uid": uid},
-        })))
-    }
-
     fn manifests(&self) -> Result<&Manifests> {
         self.manifests
             .ok_or_else(|| answer::failed(405, "there is no manifest directory to write to: staticPodPath is none"))
     }
 
     fn found(&self, manifests: &Manifests, name: &Name) -> Result<files::Found> {
-        match manifests.find(name).map_err(|e| refused(&e))? {
-            Some(found) => Ok(found),
-            None if self.live(name).is_some() => {
-                let message = format!(
-                    "{} {:?} is in no manifest of {}: it is ending, or comes from elsewhere",
-                    name.resource.name(),
-                    name.name,
-                    manifests.directory.display()
-                );
-                Err(answer::failed(409, &message))
-            }
-            None => Err(answer::not_found(name)),
-        }
+        let found = manifests.find(name).map_err(|e| refused(&e))?;
+        found.ok_or_else(|| match self.live(name) {
+            Some(_) => in_no_manifest(manifests, name),
+            None => answer::not_found(name),
+        })
     }
 
     /// The object as the agent has it, and its version.
@@ -168,8 +141,26 @@ impl Writer<'_> {
     }
 }
 
+fn in_no_manifest(manifests: &Manifests, name: &Name) -> Response {
+    let message = format!(
+        "{} {:?} is in no manifest of {}: it is ending, or comes from elsewhere",
+        name.resource.name(),
+        name.name,
+        manifests.directory.display()
+    );
+    answer::failed(409, &message)
+}
+
 /// The object of this name, as it is now; a pod also by the name in its manifest.
 pub fn find(store: &Store, name: &Name, manifests: Option<&Manifests>) -> Option<(u64, Value)> {
+    newest(store, name, manifests).map(|entry| {
+        let mut value = entry.object.json(entry.version, Secrets::Shown);
+        call(&mut value, &name.name);
+        (entry.version, value)
+    })
+}
+
+fn newest(store: &Store, name: &Name, manifests: Option<&Manifests>) -> Option<Entry> {
     let (_, all) = store.list(name.resource);
     let wanted = |key: &str| match (name.resource, manifests) {
         (Resource::Pods, Some(m)) => m.manifest_name(key) == m.manifest_name(&name.name),
@@ -178,11 +169,7 @@ pub fn find(store: &Store, name: &Name, manifests: Option<&Manifests>) -> Option
     let named = all.iter().filter(|(key, _)| *key.namespace == *name.namespace && wanted(&key.name));
     // One that ends may have the name too; it came first.
     let newest = named.max_by_key(|(key, entry)| (*key.name == *name.name, seen_at(&entry.object), entry.version));
-    newest.map(|(_, entry)| {
-        let mut value = entry.object.json(entry.version, Secrets::Shown);
-        call(&mut value, &name.name);
-        (entry.version, value)
-    })
+    newest.map(|(_, entry)| entry.clone())
 }
 
 /// Gives an object the name that it was asked for by: kubectl looks for it under that name.
@@ -209,8 +196,71 @@ pub fn annotate(value: &mut Value, manifests: Option<&Manifests>, name: &Name) {
     }
 }
 
-fn is_dry(request: &Request<'_>) -> bool {
-    request.head.query.get("dryRun").is_some_and(|value| !value.is_empty())
+/// A patch, with what its request says.
+struct Patch {
+    kind: patch::Kind,
+    value: Value,
+}
+
+impl Patch {
+    fn of(request: &mut Request<'_>) -> Result<Patch> {
+        let kind = request.head.header("content-type").and_then(patch::Kind::of).ok_or_else(|| {
+            answer::failed(
+                415,
+                "this patch is not understood: there are application/json-patch+json, application/merge-patch+json \
+                 and application/strategic-merge-patch+json (no server-side apply)",
+            )
+        })?;
+        let bytes = request.body.read(MAX_BODY)?;
+        let value =
+            serde_json::from_slice(&bytes).map_err(|e| answer::failed(400, &format!("the patch is no JSON: {e}")))?;
+        Ok(Patch { kind, value })
+    }
+
+    fn apply(&self, document: Value) -> Result<Value> {
+        patch::apply(self.kind, document, &self.value).map_err(|why| answer::failed(422, &format!("the patch: {why}")))
+    }
+}
+
+/// Whoever says which version an object is a change of, means that one.
+fn same_version(name: &Name, document: &Value, version: u64) -> Result<()> {
+    let expected = document.pointer("/metadata/resourceVersion").and_then(Value::as_str).filter(|v| !v.is_empty());
+    match expected.is_none_or(|expected| *expected == version.to_string()) {
+        true => Ok(()),
+        false => Err(modified(name)),
+    }
+}
+
+fn not_taken(name: &Name, why: orders::Refused) -> Response {
+    match why {
+        orders::Refused::Gone => answer::not_found(name),
+        orders::Refused::Stale => modified(name),
+        orders::Refused::Busy => answer::failed(503, &why.to_string()),
+    }
+}
+
+fn modified(name: &Name) -> Response {
+    let message = format!(
+        "Operation cannot be fulfilled on {} {:?}: the object has been modified; please apply your changes to the \
+         latest version and try again",
+        name.resource.name(),
+        name.name
+    );
+    answer::failed(409, &message)
+}
+
+/// Whether nothing is to be changed.
+fn is_dry(request: &Request<'_>) -> Result<bool> {
+    dry(request.head.query.all("dryRun"))
+}
+
+fn dry<'v>(values: impl Iterator<Item = &'v str>) -> Result<bool> {
+    let mut values = values.filter(|value| !value.is_empty()).peekable();
+    let is = values.peek().is_some();
+    match values.find(|value| *value != "All") {
+        Some(other) => Err(answer::failed(422, &format!("dryRun: Unsupported value: {other:?}: there is All"))),
+        None => Ok(is),
+    }
 }
 
 fn refused(error: &Error) -> Response {

@@ -7,9 +7,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use std::{env, io};
 
+use crate::child::{self, Limits, Output};
 use crate::cri::{self, Cri};
 use crate::image::archive::{self, Held};
-use crate::image::child::{self, Limits, Output};
 
 /// Where containerd keeps the images of pods.
 const NAMESPACE: &str = "k8s.io";

@@ -1,9 +1,9 @@
 use crossbeam::channel::{Receiver, unbounded};
 
 use super::*;
+use crate::child::tests::write_program;
 use crate::cri::{Code, Error};
 use crate::image::archive::tests as archives;
-use crate::image::child::tests::write_program;
 use crate::image::fake::{Fake, image};
 
 struct Node {

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 pub use config::{Error, Plugin, load};
 
-use super::child::{self, Limits};
 use super::keyring::{Keyring, place_matches};
 use super::scrub::scrub;
+use crate::child::{self, Limits};
 use crate::config::duration::GoDuration;
 use crate::cri::Auth;
 
@@ -198,8 +198,8 @@ impl Drop for Inside<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::child::tests::write_program;
     use super::*;
+    use crate::child::tests::write_program;
 
     const API: &str = "credentialprovider.kubelet.k8s.io/v1";
 

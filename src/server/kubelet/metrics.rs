@@ -37,7 +37,7 @@ fn node(text: &mut Text, parts: &Parts) {
     let platform = format!("linux/{}", architecture());
     let mut build = text.metric("kubernetes_build_info", Kind::Gauge, "The version of the agent; always 1.");
     build.sample(&[("git_version", version), ("platform", &platform)], 1.0);
-    let wanted = parts.store.list().len();
+    let wanted = parts.store.list().iter().filter(|stored| !stored.ending).count();
     let mut desired = text.metric("kubelet_desired_pods", Kind::Gauge, "Pods that are to run.");
     desired.sample(&[("static", "true")], whole(wanted as u64));
 

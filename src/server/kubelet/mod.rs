@@ -10,7 +10,7 @@ pub(crate) mod log;
 mod metrics;
 mod pods;
 mod route;
-mod stats;
+pub(crate) mod stats;
 pub(crate) mod streaming;
 
 use std::path::{Path, PathBuf};
@@ -133,7 +133,8 @@ impl Parts {
             *name.namespace == *target.namespace && *name.name == *target.pod
         };
         let right = |stored: &StoredPod| target.uid.as_ref().is_none_or(|uid| stored.pod.uid.as_str() == uid);
-        let found = self.store.list().into_iter().find(|stored| named(stored) && right(stored));
+        let all = self.store.list();
+        let found = all.into_iter().filter(|stored| named(stored) && right(stored)).min_by_key(|stored| stored.ending);
         found.ok_or_else(|| Response::text(404, format!("there is no pod {}/{}\n", target.namespace, target.pod)))
     }
 }

@@ -30,7 +30,7 @@ impl<T: Serialize> List<T> {
 
 pub fn pods(store: &Store) -> Response {
     let pods = store.list();
-    List::answer(pods.iter().map(Item::of).collect())
+    List::answer(pods.iter().filter(|stored| !stored.ending).map(Item::of).collect())
 }
 
 #[derive(Serialize)]

@@ -40,12 +40,15 @@ pub fn set_defaults(pod: &mut core::Pod) {
     for c in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
         container(common!(c));
     }
-    for c in spec.ephemeral_containers.iter_mut().flatten() {
-        container(common!(c));
-    }
+    spec.ephemeral_containers.iter_mut().flatten().for_each(ephemeral_container);
     for list in spec.resources.iter_mut().flat_map(|r| [&mut r.limits, &mut r.requests]).chain([&mut spec.overhead]) {
         round_up(list);
     }
+}
+
+/// Fills in the defaults of one that is added to a pod.
+pub fn ephemeral_container(c: &mut core::EphemeralContainer) {
+    container(common!(c));
 }
 
 fn text(field: &mut Option<String>, default: &str) {

@@ -107,7 +107,7 @@ fn decode(kind: Kind, node: &Node, warnings: &mut Vec<Problem>) -> Result<(Objec
     };
     let namespace = meta.namespace.filter(|n| !n.is_empty()).unwrap_or_else(|| "default".to_owned());
     let key = Key::new(kind, &namespace, &meta.name.unwrap_or_default());
-    Ok((Object { key, labels: meta.labels.unwrap_or_default(), body }, problems))
+    Ok((Object { key, labels: meta.labels.unwrap_or_default(), created: None, body }, problems))
 }
 
 /// Decodes what stands at `path`.

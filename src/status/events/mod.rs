@@ -37,6 +37,11 @@ static RECORDED: OnceLock<Sender<Occurrence>> = OnceLock::new();
 /// Records that `reason` happened to a pod. `message` holds no secret. Never waits: when too much
 /// happens at once, the log line alone is left.
 pub fn record(kind: Kind, pod: &PodName, reason: &str, message: &str) {
+    record_of(kind, pod, None, reason, message);
+}
+
+/// The same of a part of the pod, by the path of its field; see [`crate::pod::Pod::field_path`].
+pub fn record_of(kind: Kind, pod: &PodName, field: Option<String>, reason: &str, message: &str) {
     match kind {
         Kind::Normal => ::log::info!("{pod}: {reason}: {message}"),
         Kind::Warning => ::log::warn!("{pod}: {reason}: {message}"),
@@ -45,6 +50,7 @@ pub fn record(kind: Kind, pod: &PodName, reason: &str, message: &str) {
     let occurrence = Occurrence {
         kind,
         pod: pod.clone(),
+        field: field.unwrap_or_default().into(),
         reason: reason.to_owned(),
         message: message.to_owned(),
         at: Timestamp::now(),

@@ -32,6 +32,8 @@ const MAX_MESSAGE: usize = 1024;
 pub struct Occurrence {
     pub kind: Kind,
     pub pod: PodName,
+    /// The path of the field of the pod that it is about; empty when it is about all of it.
+    pub field: Box<str>,
     pub reason: String,
     pub message: String,
     pub at: Timestamp,
@@ -51,6 +53,8 @@ pub struct Event {
     /// The pod's name and when it was first told of: no two events have one name.
     pub name: String,
     pub involved: Involved,
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub field: Box<str>,
     pub kind: Kind,
     pub reason: String,
     pub message: String,
@@ -66,12 +70,6 @@ pub struct Event {
 #[allow(clippy::trivially_copy_pass_by_ref)]
 fn is_zero(n: &u32) -> bool {
     *n == 0
-}
-
-impl Event {
-    fn is_of(&self, involved: &Involved, kind: Kind, reason: &str, message: &str) -> bool {
-        self.kind == kind && self.involved == *involved && self.reason == reason && self.message == message
-    }
 }
 
 /// How many more events a pod may have at once.
@@ -109,55 +107,35 @@ impl Recorder {
 
     /// Takes what happened to the pod with this UID; whether [`Recorder::events`] has changed.
     pub fn observe(&mut self, occurrence: Occurrence, uid: Option<&PodUid>) -> bool {
-        let Occurrence { kind, pod, reason, mut message, at } = occurrence;
+        let Occurrence { kind, pod, field, reason, mut message, at } = occurrence;
         let involved = Involved {
             namespace: pod.namespace.to_string(),
             name: pod.name.to_string(),
             uid: uid.map(ToString::to_string).unwrap_or_default(),
         };
-        if self.is_one_of_many(&involved, kind, &reason, &message, at) {
+        let combined = self.is_one_of_many(&involved, kind, &reason, &message, at);
+        if combined {
             message.insert_str(0, COMBINED);
-            // All of them are one event, which tells of the newest.
-            let combined = |e: &Arc<Event>| {
-                e.kind == kind && e.involved == involved && e.reason == reason && e.message.starts_with(COMBINED)
-            };
-            shorten(&mut message);
-            return self.tell(combined, &involved, (kind, &reason, message.clone()), at);
         }
         shorten(&mut message);
-        let same = |e: &Arc<Event>| e.is_of(&involved, kind, &reason, &message);
-        self.tell(same, &involved, (kind, &reason, message.clone()), at)
-    }
-
-    /// Counts up the event that is the same, or adds one.
-    fn tell(
-        &mut self,
-        same: impl Fn(&Arc<Event>) -> bool,
-        involved: &Involved,
-        (kind, reason, message): (Kind, &str, String),
-        at: Timestamp,
-    ) -> bool {
-        let may = self.may(involved, at);
-        let known = self.events.iter().rposition(same);
+        let may = self.may(&involved, at);
+        let known = self.events.iter().rposition(|e| {
+            let alike = e.kind == kind && e.involved == involved && e.reason == reason;
+            // All that are combined are one event, which tells of the newest.
+            let same = e.message == message && e.field == field;
+            alike && if combined { e.message.starts_with(COMBINED) } else { same }
+        });
         let event = match known.and_then(|i| if may { self.events.remove(i) } else { None }) {
             Some(known) => {
                 let mut event = Arc::unwrap_or_clone(known);
                 event.count = event.count.saturating_add(1 + std::mem::take(&mut event.untold));
-                event.message = message;
-                event.last = at;
+                (event.message, event.field, event.last) = (message, field, at);
                 event
             }
-            None if may => Event {
-                name: self.name(involved, at),
-                involved: involved.clone(),
-                kind,
-                reason: reason.to_owned(),
-                message,
-                first: at,
-                last: at,
-                count: 1,
-                untold: 0,
-            },
+            None if may => {
+                let name = self.name(&involved, at);
+                Event { name, involved, field, kind, reason, message, first: at, last: at, count: 1, untold: 0 }
+            }
             None => {
                 if let Some(known) = known.and_then(|i| self.events.get_mut(i)) {
                     let event = Arc::make_mut(known);

@@ -9,6 +9,7 @@ fn event(pod: &str, reason: &str, message: &str, seconds: i64) -> Occurrence {
     Occurrence {
         kind: Kind::Normal,
         pod: PodName::new("default", pod),
+        field: Box::default(),
         reason: reason.to_owned(),
         message: message.to_owned(),
         at: at(seconds),
@@ -40,6 +41,23 @@ fn the_same_again_is_counted() {
         }
         assert_eq!(shown(&recorder), *want, "{given:?}");
     }
+}
+
+#[test]
+fn containers_are_told_apart() {
+    let mut recorder = Recorder::default();
+    for (field, seconds) in [("spec.containers{a}", 0), ("spec.containers{b}", 1), ("spec.containers{a}", 2), ("", 3)] {
+        recorder.observe(Occurrence { field: field.into(), ..event("p", "Unhealthy", "x", seconds) }, None);
+    }
+    let told: Vec<_> = recorder.events().map(|e| (&*e.field, e.count)).collect();
+    assert_eq!(told, [("spec.containers{b}", 1), ("spec.containers{a}", 2), ("", 1)]);
+    let text = serde_json::to_string(&told_of(&recorder)).expect("is JSON");
+    let read: Vec<Event> = serde_json::from_str(&text).expect("reads");
+    assert_eq!(read, told_of(&recorder));
+}
+
+fn told_of(recorder: &Recorder) -> Vec<Event> {
+    recorder.events().map(|event| Event::clone(event)).collect()
 }
 
 #[test]

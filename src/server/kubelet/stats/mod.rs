@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use rustix::fs::statvfs;
 
 pub use node::{Interface, Machine};
-pub use rates::Rates;
+pub use rates::{CLOSE, Rate, Rates};
 pub use series::{cadvisor, resource};
 pub use summary::summary;
 
@@ -188,7 +188,7 @@ fn log_size(path: &str) -> u64 {
 }
 
 /// Rates of what only grows, between this reading and the last one.
-pub fn rate(parts: &Parts, id: &str, cpu: Option<u64>, now: Instant) -> Option<u64> {
+pub fn rate(parts: &Parts, id: &str, cpu: Option<u64>, now: Instant) -> Option<Rate> {
     parts.rates.observe(id, cpu?, now)
 }
 

@@ -6,23 +6,30 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 /// Readings closer together than this say too little.
-const CLOSE: Duration = Duration::from_secs(1);
+pub const CLOSE: Duration = Duration::from_secs(1);
 /// A reading that is older tells nothing of now.
 const OLD: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Default)]
 pub struct Rates(Mutex<HashMap<String, Reading>>);
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    pub per_second: u64,
+    /// The time between the two readings.
+    pub over: Duration,
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     at: Instant,
     count: u64,
-    rate: Option<u64>,
+    rate: Option<Rate>,
 }
 
 impl Rates {
     /// By how much the count of `id` grows in a second; `None` when it was not read before.
-    pub fn observe(&self, id: &str, count: u64, now: Instant) -> Option<u64> {
+    pub fn observe(&self, id: &str, count: u64, now: Instant) -> Option<Rate> {
         let mut all = self.0.lock();
         let Some(last) = all.get_mut(id) else {
             // Here is where what has gone is forgotten: new ones come as often as old ones go.
@@ -36,7 +43,9 @@ impl Rates {
         }
         // What shrank was started anew.
         let grown = count.checked_sub(last.count).filter(|_| time < OLD);
-        let rate = grown.and_then(|grown| u64::try_from(u128::from(grown) * 1_000_000_000 / time.as_nanos()).ok());
+        let per_second =
+            grown.and_then(|grown| u64::try_from(u128::from(grown) * 1_000_000_000 / time.as_nanos()).ok());
+        let rate = per_second.map(|per_second| Rate { per_second, over: time });
         *last = Reading { at: now, count, rate };
         rate
     }
@@ -62,7 +71,8 @@ mod tests {
             (701_000, 41, Some(1)),
         ];
         for (ms, count, want) in table {
-            assert_eq!(rates.observe("a", count, start + Duration::from_millis(ms)), want, "at {ms}");
+            let rate = rates.observe("a", count, start + Duration::from_millis(ms));
+            assert_eq!(rate.map(|rate| rate.per_second), want, "at {ms}");
         }
         rates.observe("b", 1, start + Duration::from_secs(2000));
         assert_eq!(rates.0.lock().keys().collect::<Vec<_>>(), ["b"]);

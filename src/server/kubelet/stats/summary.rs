@@ -111,7 +111,7 @@ impl Show<'_> {
         if let Some(cpu) = stats.cpu {
             let mut value = json!({"time": self.at, "usageCoreNanoSeconds": cpu});
             if let Some(rate) = rate(self.parts, id, stats.cpu, self.now) {
-                value["usageNanoCores"] = rate.into();
+                value["usageNanoCores"] = rate.per_second.into();
             }
             map.insert("cpu".to_owned(), value);
         }

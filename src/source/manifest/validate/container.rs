@@ -1,5 +1,5 @@
 //! Containers and init containers: names, images, ports, restarts. Ephemeral containers can't come
-//! with a pod.
+//! with a pod; see `ephemeral`.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -65,7 +65,7 @@ pub fn check_all(report: &mut Report, at: &Path<'_>, spec: &core::PodSpec) {
 }
 
 /// What all containers have in common.
-fn check(report: &mut Report, at: &Path<'_>, c: &core::Container, cx: &Context<'_>) {
+pub fn check(report: &mut Report, at: &Path<'_>, c: &core::Container, cx: &Context<'_>) {
     report.present_format(&at.field("name"), &c.name, DNS_LABEL);
     let image = text(&c.image);
     report.present(&at.field("image"), image);

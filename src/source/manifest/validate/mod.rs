@@ -5,6 +5,7 @@
 
 mod container;
 mod env;
+mod ephemeral;
 mod format;
 mod metadata;
 mod mounts;
@@ -54,6 +55,15 @@ pub fn validate_static(pod: &core::Pod) -> Vec<Problem> {
     if spec.scheduling_gates.as_ref().is_some_and(|g| !g.is_empty()) {
         report.forbidden(&at.field("schedulingGates"), "may not be used in a static pod: it is on its node already");
     }
+    report.problems
+}
+
+/// The problems of ephemeral containers with defaults: those that `spec` has, where the pod has those of
+/// `before` already (pkg/apis/core/validation `ValidatePodEphemeralContainersUpdate`; that the pod is
+/// a static one is no problem here).
+pub fn validate_ephemeral(spec: &core::PodSpec, before: &[core::EphemeralContainer]) -> Vec<Problem> {
+    let mut report = Report::default();
+    ephemeral::check_all(&mut report, &Path::root("spec"), spec, before);
     report.problems
 }
 

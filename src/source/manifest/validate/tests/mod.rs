@@ -1,6 +1,7 @@
 //! Tables of pods that are taken and pods that are refused, written as manifests.
 
 mod containers;
+mod ephemeral;
 mod handlers;
 mod pods;
 mod real;
@@ -14,7 +15,7 @@ use crate::pod::core;
 use crate::yaml::{decode, parse_one};
 
 /// The pod of a manifest, with defaults.
-fn pod(manifest: &str) -> core::Pod {
+pub(super) fn pod(manifest: &str) -> core::Pod {
     let mut warnings = Vec::new();
     let node = parse_one(manifest, &mut warnings).unwrap_or_else(|e| panic!("{manifest}\n{e}"));
     let decoded = decode::<core::Pod>(&node.expect("is not empty")).unwrap_or_else(|e| panic!("{manifest}\n{e}"));
