@@ -17,11 +17,13 @@ use crate::admission;
 use crate::api;
 use crate::cgroup::values::Totals;
 use crate::cgroup::{self, Hierarchy, Values};
+use crate::cluster;
 use crate::config::{Config, StaticPodUrl};
 use crate::cri::{Client, Cri};
 use crate::disk;
 use crate::image::provider::{self, Providers};
 use crate::image::{self, Collector, Images, NodeCredentials, Preload, Wake, Wanted, preload};
+use crate::kube;
 use crate::lane::Lane;
 use crate::local::{self, Publisher};
 use crate::node;
@@ -34,6 +36,7 @@ use crate::runtime::logs::Rotation;
 use crate::runtime::request::{ClusterDns, IdsError};
 use crate::runtime::{self, Done, HostFiles, Node, Op, Paths, Runtime, UserNamespaces};
 use crate::server;
+use crate::source::apiserver::{self, ApiSource, Seen};
 use crate::source::file::{self, FileSource};
 use crate::source::http::{self, HttpSource};
 use crate::source::mux::{Channel, PodUpdate};
@@ -107,6 +110,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let (store, heartbeat) = (Arc::<Store>::default(), Arc::<Heartbeat>::default());
     let objects = Arc::<local::Store>::default();
     let object_store = objects.clone();
+    let server_objects = Arc::<local::Store>::default();
     let (lane_done, lanes) = bounded(CHANNEL);
     let hierarchy = Hierarchy::read()?;
     let machine = capacity::read(&config.root_dir).map_err(|source| Error::Start { what: "the node", source })?;
@@ -133,7 +137,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
         node: node(config, &paths, &machine),
         host: HostFiles::new(config.dns.resolv_conf.clone()),
         users: UserNamespaces::open(&paths, config.user_namespace_ids_per_pod)?,
-        objects: objects.clone(),
+        objects: local::Stores { local: objects.clone(), server: server_objects.clone() },
         probes: probe::Manager::start(cri.clone(), probe_result).map_err(Error::start("the probes"))?,
         stops: Lane::new("stop", STOPS),
         hooks: Lane::new("hook", HOOKS),
@@ -167,7 +171,10 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let (update, updates) = bounded(CHANNEL);
     let (object, changed_objects) = bounded(CHANNEL);
     // The senders live as long as the loop, which may have no source.
-    let (sources, wakers) = Sources { config, records: &records, objects, update: &update, object: &object }.start()?;
+    let server = config.node.kubeconfig.as_deref().map(|kubeconfig| ApiServer::new(config, kubeconfig));
+    let sources =
+        Sources { config, records: &records, objects, server: server.as_ref(), update: &update, object: &object };
+    let (sources, wakers) = sources.start()?;
     spawn("signals", move || heed(signals, &wakers, stop))?;
 
     // Versions go on rising over restarts, as far as the clock does.
@@ -176,8 +183,18 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let version = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(1);
     let shown_objects = Arc::new(api::Store::new(version, feed.clone()));
     event_log.start(Box::new(move |name| pods.uid(name)), teller(&feed)).map_err(Error::start("the events"))?;
+    let mut tellers = Vec::new();
+    if let Some(server) = &server {
+        let tell = server.tell_pods(config, &store, &images.care.all_heard)?;
+        let get = server.get_objects(config, &server_objects, &object)?;
+        tellers.push(Box::new(tell.clone()) as Box<dyn Fn() + Send + Sync>);
+        server.seen.on_change(Box::new(move || {
+            get();
+            tell();
+        }));
+    }
     if config.api.socket.is_some() || config.api.port.is_some() {
-        store.on_change(teller(&feed));
+        tellers.push(teller(&feed));
         object_store.on_change(teller(&feed));
         let sources = api::Sources {
             pods: store.clone(),
@@ -188,6 +205,9 @@ pub fn run(config: &Config) -> Result<(), Error> {
             node: api::node(config, &machine, Timestamp::now()),
         };
         feed.start(sources, shown_objects.clone()).map_err(Error::start("the API"))?;
+    }
+    if !tellers.is_empty() {
+        store.on_change(Box::new(move || tellers.iter().for_each(|tell| tell())));
     }
     let (orders, given) = Orders::new();
     let more = |parts: &_| api::endpoints(config, parts, &shown_objects, &orders);
@@ -227,12 +247,67 @@ fn heed(mut signals: Signals, wakers: &[Waker], stop: impl Fn()) {
     }
 }
 
+/// The API server of the cluster that this node is of, and what it has for it.
+struct ApiServer {
+    client: Arc<kube::Client>,
+    seen: Arc<Seen>,
+    /// Its kubeconfig, for messages.
+    kubeconfig: String,
+}
+
+impl ApiServer {
+    fn new(config: &Config, kubeconfig: &Path) -> ApiServer {
+        let client = Arc::new(kube::Client::of_file(kubeconfig, config.node.api_rate));
+        ApiServer { client, seen: Arc::default(), kubeconfig: kubeconfig.display().to_string() }
+    }
+
+    /// Starts what tells the server of pods, and returns what has it look.
+    fn tell_pods(
+        &self,
+        config: &Config,
+        store: &Arc<Store>,
+        all_heard: &Arc<AtomicBool>,
+    ) -> Result<impl Fn() + Clone + Send + Sync + 'static, Error> {
+        let (manager, wake) = cluster::StatusManager::new(cluster::StatusSettings {
+            node_name: config.node_name.clone(),
+            client: self.client.clone(),
+            store: store.clone(),
+            seen: self.seen.clone(),
+            all_heard: all_heard.clone(),
+        });
+        cluster::spawn_status(manager).map_err(Error::start("the status manager"))?;
+        // A full channel means that it has been told already.
+        Ok(move || _ = wake.try_send(()))
+    }
+
+    /// Starts what gets the objects that pods refer to, and returns what has it look.
+    fn get_objects(
+        &self,
+        config: &Config,
+        store: &Arc<local::Store>,
+        changed: &Sender<BTreeSet<local::Key>>,
+    ) -> Result<impl Fn() + Clone + Send + Sync + 'static, Error> {
+        let (getter, wake) = cluster::ObjectGetter::new(cluster::ObjectSettings {
+            client: self.client.clone(),
+            seen: self.seen.clone(),
+            store: store.clone(),
+            changed: changed.clone(),
+            directory: config.root_dir.join("api/objects"),
+            node: local::Node::new(&config.node_name, &config.node.labels),
+            ttl: config.sync_frequency,
+        });
+        cluster::spawn_objects(getter).map_err(Error::start("the getting of objects"))?;
+        Ok(move || _ = wake.try_send(()))
+    }
+}
+
 /// What the sources of pods are made from.
 struct Sources<'a> {
     config: &'a Config,
     /// The pods of before.
     records: &'a [runtime::Known],
     objects: Arc<local::Store>,
+    server: Option<&'a ApiServer>,
     update: &'a Sender<PodUpdate>,
     object: &'a Sender<BTreeSet<local::Key>>,
 }
@@ -243,9 +318,10 @@ impl Sources<'_> {
         let Config { static_pod_path: path, static_pod_url: url, .. } = self.config;
         let pair = || wake::pair().map_err(Error::start("the sources of pods"));
         let ((file_waker, file_wake), (url_waker, url_wake)) = (pair()?, pair()?);
-        let wakers: Arc<[Waker]> = [file_waker, url_waker].into();
+        let (api_waker, api_wake) = pair()?;
+        let wakers: Arc<[Waker]> = [file_waker, url_waker, api_waker].into();
         let configured = [path.as_ref().map(|_| Source::File), url.as_ref().map(|_| Source::Http)];
-        let configured: HashSet<_> = configured.into_iter().flatten().collect();
+        let mut configured: HashSet<_> = configured.into_iter().flatten().collect();
         let ran = self.records.iter().map(|known| &known.pod).filter(|pod| configured.contains(&pod.source));
         let names = Arc::new(Names::new(ran, wakers.clone()));
         if let Some(path) = path {
@@ -253,6 +329,10 @@ impl Sources<'_> {
         }
         if let Some(url) = url {
             self.url(url, &names, url_wake).map_err(Error::start("the HTTP source"))?;
+        }
+        if let Some(server) = self.server {
+            self.api(server, api_wake).map_err(Error::start("the source of the API server"))?;
+            configured.insert(Source::Api);
         }
         Ok((configured, wakers))
     }
@@ -275,6 +355,21 @@ impl Sources<'_> {
         let ran_before = self.ran_before(Source::Http);
         let source = HttpSource::new(settings, &self.config.node_name, ran_before, self.objects.clone(), channel);
         http::spawn(source, wake)
+    }
+
+    fn api(&self, server: &ApiServer, wake: UnixStream) -> std::io::Result<()> {
+        let settings = apiserver::Settings {
+            node_name: self.config.node_name.clone(),
+            directory: self.config.root_dir.join("api/pods"),
+            origin: server.kubeconfig.clone(),
+        };
+        // Its pods' names are those of static pods where they mirror them.
+        let channel = Channel::new(Source::Api, self.update.clone());
+        let ran_before = self.ran_before(Source::Api);
+        apiserver::spawn(
+            ApiSource::new(settings, server.client.clone(), &ran_before, server.seen.clone(), channel),
+            wake,
+        )
     }
 
     fn ran_before(&self, source: Source) -> Vec<Arc<Pod>> {

@@ -8,6 +8,7 @@ pub mod api;
 pub mod backoff;
 pub mod cgroup;
 pub mod child;
+pub mod cluster;
 pub mod cmd;
 pub mod config;
 pub mod cri;

@@ -143,6 +143,11 @@ impl Client {
     /// server has at hand, which costs it less, and may be some moments old; without one it is the
     /// newest.
     pub fn list(&self, path: &str, query: &[(&str, &str)]) -> Result<List, Error> {
+        self.list_within(path, query, TIMEOUT)
+    }
+
+    /// As [`Client::list`], each page within `time`.
+    pub fn list_within(&self, path: &str, query: &[(&str, &str)], time: Duration) -> Result<List, Error> {
         let mut all = Vec::new();
         let mut next = String::new();
         for _ in 0..MAX_PAGES {
@@ -154,7 +159,7 @@ impl Client {
                 asked.push(("continue", &next));
             }
             let request = Call::new(Method::GET, path, &asked);
-            let page = self.call(&request)?;
+            let page = self.call_within(&request, time)?;
             let page = Page::deserialize(page)
                 .map_err(|e| Error::Answer { request: request.shown(), why: format!("it is no list: {e}") })?;
             all.extend(page.items.into_iter().flatten());
@@ -216,8 +221,12 @@ impl Client {
     }
 
     fn call(&self, call: &Call) -> Result<Value, Error> {
+        self.call_within(call, TIMEOUT)
+    }
+
+    fn call_within(&self, call: &Call, time: Duration) -> Result<Value, Error> {
         let session = self.session()?;
-        let mut response = self.send(&session, call, Times { whole: TIMEOUT, silence: None })?;
+        let mut response = self.send(&session, call, Times { whole: time, silence: None })?;
         let length = response.body().content_length();
         let reader = response.body_mut().with_config().limit(MAX_BODY).reader();
         let mut body = Vec::with_capacity(length.unwrap_or_default().min(1 << 16) as usize);

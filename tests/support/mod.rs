@@ -8,6 +8,7 @@
 #![allow(dead_code, unused_imports)]
 
 pub mod agent;
+pub mod apiserver;
 pub mod cell;
 pub mod cgroups;
 pub mod containerd;
@@ -37,6 +38,7 @@ use cleat::cri::proto::runtime_services::{ImageServiceClient, RuntimeServiceClie
 use grpcio::{CallOption, ChannelBuilder, Client, EnvBuilder, Environment, RpcStatusCode};
 
 pub use agent::Agent;
+pub use apiserver::ApiServer;
 pub use cell::Cell;
 pub use cgroups::Cgroup;
 pub use containerd::Containerd;

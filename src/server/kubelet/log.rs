@@ -9,6 +9,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Parts, Target, no_container};
+use crate::cri::ContainerState;
 use crate::pod::core;
 use crate::runtime::log_file;
 use crate::runtime::logs::read::{self, Options, Sink};
@@ -29,7 +30,9 @@ fn prepare(parts: &Arc<Parts>, target: &Target, query: &Query, now: Timestamp) -
     if stored.pod.container(&target.container).is_none() {
         return Err(no_container(&stored.pod, &target.container));
     }
-    let chosen = choose(stored.status.as_deref(), &target.container, query.flag("previous"))
+    let previous = query.flag("previous");
+    let chosen = choose(stored.status.as_deref(), &target.container, previous)
+        .or_else(|why| started(parts, &stored, &target.container).filter(|_| !previous).ok_or(why))
         .map_err(|why| Response::text(400, format!("{}/{}: {why}\n", stored.pod.name, target.container)))?;
     let path = path(parts, &stored, &target.container, &chosen);
     if !path.is_file() {
@@ -132,6 +135,15 @@ fn choose(status: Option<&core::PodStatus>, name: &str, previous: bool) -> Resul
             format!("it waits to be started: {} {}", reason.unwrap_or("ContainerCreating"), message.unwrap_or_default())
         }),
     }
+}
+
+/// The newest container as the runtime knows it, for one that has just been started and whose status doesn't
+/// say so yet.
+fn started(parts: &Parts, stored: &StoredPod, name: &str) -> Option<Chosen> {
+    let all = parts.runtime.cri.list_containers(Some(&stored.pod.uid)).ok()?;
+    let ran = all.into_iter().filter(|c| *c.name == *name && c.state != ContainerState::Created);
+    let newest = ran.max_by_key(|c| c.attempt)?;
+    Some(Chosen { id: newest.id.as_str().to_owned(), restart_count: newest.notes.restart_count })
 }
 
 /// Where the runtime writes its log, or where it was told to.
