@@ -113,6 +113,18 @@ fn top() {
     let raw: Value =
         serde_json::from_str(&kubectl.run(&["get", "--raw", "/apis/metrics.k8s.io/v1beta1/nodes"])).expect("is JSON");
     assert_eq!(raw["items"][0]["kind"], "NodeMetrics");
+    let ours = |args: &[&str]| {
+        let mut command = kubectl.node.containerd.cell().command(env!("CARGO_BIN_EXE_cleat"));
+        let out =
+            command.arg("top").args(args).arg("--socket").arg(kubectl.node.agent.root().join("api.sock")).output();
+        let out = out.expect("runs");
+        assert!(out.status.success(), "{args:?}: {out:?}");
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    };
+    let whole = ours(&[]);
+    assert!(whole.contains("MEMORY%") && whole.contains("web-") && whole.contains("two-"), "{whole}");
+    let one = ours(&["pod", "two", "--containers"]);
+    assert!(one.lines().count() == 3 && one.contains("idle"), "{one}");
 }
 
 /// A pod that ends only when it is killed, and has an hour until then.
