@@ -315,3 +315,59 @@ fn the_socket_from_another_pid_namespace() {
     stream.read_to_string(&mut text).expect("answers");
     assert!(text.starts_with("HTTP/1.1 200 ") && text.contains("gitVersion"), "{text}");
 }
+
+#[test]
+fn applying_on_the_servers_side() {
+    let kubectl = Kubectl::start();
+    let map = |data: &str| {
+        let text = format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings}}\ndata: {{{data}}}\n");
+        kubectl.file("map.yaml", &text)
+    };
+    let data = || kubectl.json(&["get", "configmap", "settings"])["data"].clone();
+    let becomes = |want: &Value| {
+        eventually("the data", SOON, || match data() {
+            now if now == *want => Ok(()),
+            now => Err(now.to_string()),
+        });
+    };
+    let apply = |file: &str, more: &[&str]| kubectl.output(&[&["apply", "--server-side", "-f", file], more].concat());
+    let applied = |file: &str, more: &[&str]| {
+        let out = apply(file, more);
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success() && text.contains("serverside-applied"), "{out:?}");
+    };
+    applied(&map("a: one, b: two"), &[]);
+    becomes(&serde_json::json!({"a": "one", "b": "two"}));
+    // Another one has a say in another key, and not in this one.
+    applied(&map("c: three"), &["--field-manager=other"]);
+    becomes(&serde_json::json!({"a": "one", "b": "two", "c": "three"}));
+    let refused = apply(&map("a: mine"), &["--field-manager=other"]);
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && told.contains("conflict with \"kubectl\": .data.a"), "{told}");
+    // What one applies no more is gone, but not what others have.
+    applied(&map("b: new"), &[]);
+    becomes(&serde_json::json!({"b": "new", "c": "three"}));
+    applied(&map("b: forced"), &["--field-manager=other", "--force-conflicts"]);
+    becomes(&serde_json::json!({"b": "forced"}));
+    // What people have written is theirs.
+    kubectl.node.write("by-hand", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: hand}\ndata: {k: v}\n");
+    eventually("what was written by hand", SOON, || {
+        let out = kubectl.output(&["get", "configmap", "hand"]);
+        if out.status.success() { Ok(()) } else { Err(format!("{out:?}")) }
+    });
+    let file = kubectl.file("hand.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: hand}\ndata: {k: w}\n");
+    let refused = apply(&file, &[]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("before-first-apply"), "{refused:?}");
+
+    let file = kubectl.file("web.yaml", &pod("web", "sleep 1000"));
+    applied(&file, &[]);
+    kubectl.run(&["wait", "--for=condition=Ready", "pod/web", "--timeout=60s"]);
+    let uid = || kubectl.json(&["get", "pod", "web"])["metadata"]["uid"].clone();
+    let first = uid();
+    applied(&file, &[]);
+    applied(&kubectl.file("web.yaml", &pod("web", "sleep 1000")), &["--field-manager=other"]);
+    assert_eq!(uid(), first, "the same again changes nothing");
+    kubectl.run(&["delete", "-f", &file, "--timeout=60s"]);
+    applied(&kubectl.file("web.yaml", &pod("web", "sleep 2000")), &["--field-manager=third"]);
+    kubectl.node.runs("web");
+}
