@@ -120,7 +120,9 @@ fn refuse<T>(code: u16, reason: &'static str, message: &str) -> Result<T, Refusa
 }
 
 /// Resource, namespace, name, subresource.
-fn place(path: &[String]) -> Option<(&str, Option<&str>, Option<&str>, Option<&str>)> {
+type Place<'p> = (&'p str, Option<&'p str>, Option<&'p str>, Option<&'p str>);
+
+fn place(path: &[String]) -> Option<Place<'_>> {
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     let rest = match path.as_slice() {
         ["api", "v1", rest @ ..] | ["apis", _, _, rest @ ..] => rest,
