@@ -1,6 +1,5 @@
 //! Where the API is reached: a socket for root, and a TLS port of the loopback address.
 
-use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -75,7 +74,7 @@ fn tls(config: &Config, port: u16) -> Result<(Box<dyn crate::server::http::Liste
     });
     let acceptor = acceptor.map_err(|e| e.to_string())?;
     let authenticator = Authenticator { tokens: tokens(config)?, anonymous: false };
-    let tcp = Tcp::bind((Ipv4Addr::LOCALHOST, port).into()).map_err(|e| e.to_string())?;
+    let tcp = Tcp::bind((std::net::Ipv4Addr::LOCALHOST, port).into()).map_err(|e| e.to_string())?;
     Ok((Box::new(tcp.secured(Arc::new(acceptor))), authenticator))
 }
 
