@@ -91,7 +91,7 @@ fn context<'a>(pod: &'a Pod, node: &'a Node) -> Context<'a> {
 }
 
 fn environment(cx: &Context<'_>, container: &core::Container) -> Result<Environment, request::ConfigError> {
-    let input = EnvInput { context: cx, container, pod_ips: &[], services: &[], lookup: &Nothing };
+    let input = EnvInput { context: cx, container, pod_ips: &[], services: (&[], &[]), lookup: &Nothing };
     request::environment(&input).map(|(variables, _)| variables)
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -15,13 +15,17 @@ use signal_hook::iterator::Signals;
 
 use crate::admission;
 use crate::api;
+#[cfg(feature = "tls")]
+use crate::certificates;
 use crate::cgroup::values::Totals;
 use crate::cgroup::{self, Hierarchy, Values};
-use crate::config::{Config, StaticPodUrl};
+use crate::cluster;
+use crate::config::{Config, Rate, StaticPodUrl};
 use crate::cri::{Client, Cri};
 use crate::disk;
 use crate::image::provider::{self, Providers};
 use crate::image::{self, Collector, Images, NodeCredentials, Preload, Wake, Wanted, preload};
+use crate::kube;
 use crate::lane::Lane;
 use crate::local::{self, Publisher};
 use crate::node;
@@ -34,6 +38,7 @@ use crate::runtime::logs::Rotation;
 use crate::runtime::request::{ClusterDns, IdsError};
 use crate::runtime::{self, Done, HostFiles, Node, Op, Paths, Runtime, UserNamespaces};
 use crate::server;
+use crate::source::apiserver::{self, ApiSource, Seen};
 use crate::source::file::{self, FileSource};
 use crate::source::http::{self, HttpSource};
 use crate::source::mux::{Channel, PodUpdate};
@@ -105,8 +110,10 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let cri: Arc<dyn Cri> = client.clone();
     let (cache, health) = (Arc::<Cache>::default(), Arc::<Health>::default());
     let (store, heartbeat) = (Arc::<Store>::default(), Arc::<Heartbeat>::default());
+    let own_node = Arc::new(node::Seen::open(config.root_dir.join("node.json")));
     let objects = Arc::<local::Store>::default();
     let object_store = objects.clone();
+    let server_objects = Arc::<local::Store>::default();
     let (lane_done, lanes) = bounded(CHANNEL);
     let hierarchy = Hierarchy::read()?;
     let machine = capacity::read(&config.root_dir).map_err(|source| Error::Start { what: "the node", source })?;
@@ -133,7 +140,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
         node: node(config, &paths, &machine),
         host: HostFiles::new(config.dns.resolv_conf.clone()),
         users: UserNamespaces::open(&paths, config.user_namespace_ids_per_pod)?,
-        objects: objects.clone(),
+        objects: local::Stores { local: objects.clone(), server: server_objects.clone() },
         probes: probe::Manager::start(cri.clone(), probe_result).map_err(Error::start("the probes"))?,
         stops: Lane::new("stop", STOPS),
         hooks: Lane::new("hook", HOOKS),
@@ -167,7 +174,10 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let (update, updates) = bounded(CHANNEL);
     let (object, changed_objects) = bounded(CHANNEL);
     // The senders live as long as the loop, which may have no source.
-    let (sources, wakers) = Sources { config, records: &records, objects, update: &update, object: &object }.start()?;
+    let server = config.node.kubeconfig.as_deref().map(|kubeconfig| ApiServer::new(config, kubeconfig));
+    let sources =
+        Sources { config, records: &records, objects, server: server.as_ref(), update: &update, object: &object };
+    let (sources, wakers) = sources.start()?;
     spawn("signals", move || heed(signals, &wakers, stop))?;
 
     // Versions go on rising over restarts, as far as the clock does.
@@ -176,8 +186,18 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let version = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(1);
     let shown_objects = Arc::new(api::Store::new(version, feed.clone()));
     event_log.start(Box::new(move |name| pods.uid(name)), teller(&feed)).map_err(Error::start("the events"))?;
+    let mut tellers = Vec::new();
+    if let Some(server) = &server {
+        let tell = server.tell_pods(config, &store, &images.care.all_heard)?;
+        let get = server.get_objects(config, &server_objects, &object)?;
+        tellers.push(Box::new(tell.clone()) as Box<dyn Fn() + Send + Sync>);
+        server.seen.on_change(Box::new(move || {
+            get();
+            tell();
+        }));
+    }
     if config.api.socket.is_some() || config.api.port.is_some() {
-        store.on_change(teller(&feed));
+        tellers.push(teller(&feed));
         object_store.on_change(teller(&feed));
         let sources = api::Sources {
             pods: store.clone(),
@@ -189,13 +209,19 @@ pub fn run(config: &Config) -> Result<(), Error> {
         };
         feed.start(sources, shown_objects.clone()).map_err(Error::start("the API"))?;
     }
+    if !tellers.is_empty() {
+        store.on_change(Box::new(move || tellers.iter().for_each(|tell| tell())));
+    }
+    if let Some(server) = &server {
+        server.join(config, &machine, &runtime, &own_node)?;
+    }
     let (orders, given) = Orders::new();
     let more = |parts: &_| api::endpoints(config, parts, &shown_objects, &orders);
-    server::start(config, &runtime, client, &store, &heartbeat, more)?;
+    server::start(config, server.as_ref().map(|server| &server.client), &runtime, client, &store, &heartbeat, more)?;
 
     let (survey, surveys) = bounded(1);
     let workers = Workers::new(config.sync_frequency);
-    let admission = Admission::new(for_admission(config, &machine)?);
+    let admission = Admission::new(for_admission(config, &machine)?, own_node);
     let surveying = SurveyWork::new(paths, tiers, survey);
     let shown = Shown { store, probes: runtime.probes.clone() };
     let cares = (surveying, images.care);
@@ -227,12 +253,101 @@ fn heed(mut signals: Signals, wakers: &[Waker], stop: impl Fn()) {
     }
 }
 
+/// The API server of the cluster that this node is of, and what it has for it.
+struct ApiServer {
+    client: Arc<kube::Client>,
+    seen: Arc<Seen>,
+    /// Where it is, and who we are to it.
+    kubeconfig: PathBuf,
+}
+
+impl ApiServer {
+    fn new(config: &Config, kubeconfig: &Path) -> ApiServer {
+        let client = Arc::new(ApiServer::client(config, kubeconfig, config.node.api_rate));
+        ApiServer { client, seen: Arc::default(), kubeconfig: kubeconfig.to_owned() }
+    }
+
+    fn client(config: &Config, kubeconfig: &Path, rate: Option<Rate>) -> kube::Client {
+        let client = kube::Client::of_file(kubeconfig, rate);
+        #[cfg(feature = "tls")]
+        if config.server.tls.rotate_client {
+            return client.with_renewed(&certificates::client_file(&config.server.tls.cert_dir));
+        }
+        let _ = config;
+        client
+    }
+
+    /// Starts what makes this machine a node of the cluster. Nothing of it waits for the server.
+    fn join(
+        &self,
+        config: &Config,
+        machine: &Capacity,
+        runtime: &Runtime,
+        own_node: &Arc<node::Seen>,
+    ) -> Result<(), Error> {
+        #[cfg(feature = "tls")]
+        if let Some(certificates) = certificates::Certificates::new(config, self.client.clone()) {
+            spawn("certificates", move || certificates.run())?;
+        }
+        let client = ApiServer::client(config, &self.kubeconfig, None);
+        let parts = node::Parts {
+            client: client.within(node::Keeper::request_timeout(config)),
+            object: node::Object::new(config, machine),
+            cri: runtime.cri.clone(),
+            health: runtime.health.clone(),
+            seen: own_node.clone(),
+        };
+        let keeper = node::Keeper::new(config, parts);
+        spawn("node", move || keeper.run())
+    }
+
+    /// Starts what tells the server of pods, and returns what has it look.
+    fn tell_pods(
+        &self,
+        config: &Config,
+        store: &Arc<Store>,
+        all_heard: &Arc<AtomicBool>,
+    ) -> Result<impl Fn() + Clone + Send + Sync + 'static, Error> {
+        let (manager, wake) = cluster::StatusManager::new(cluster::StatusSettings {
+            node_name: config.node_name.clone(),
+            client: self.client.clone(),
+            store: store.clone(),
+            seen: self.seen.clone(),
+            all_heard: all_heard.clone(),
+        });
+        cluster::spawn_status(manager).map_err(Error::start("the status manager"))?;
+        // A full channel means that it has been told already.
+        Ok(move || _ = wake.try_send(()))
+    }
+
+    /// Starts what gets the objects that pods refer to, and returns what has it look.
+    fn get_objects(
+        &self,
+        config: &Config,
+        store: &Arc<local::Store>,
+        changed: &Sender<BTreeSet<local::Key>>,
+    ) -> Result<impl Fn() + Clone + Send + Sync + 'static, Error> {
+        let (getter, wake) = cluster::ObjectGetter::new(cluster::ObjectSettings {
+            client: self.client.clone(),
+            seen: self.seen.clone(),
+            store: store.clone(),
+            changed: changed.clone(),
+            directory: config.root_dir.join("api/objects"),
+            node: local::Node::new(&config.node_name, &config.node.labels),
+            ttl: config.sync_frequency,
+        });
+        cluster::spawn_objects(getter).map_err(Error::start("the getting of objects"))?;
+        Ok(move || _ = wake.try_send(()))
+    }
+}
+
 /// What the sources of pods are made from.
 struct Sources<'a> {
     config: &'a Config,
     /// The pods of before.
     records: &'a [runtime::Known],
     objects: Arc<local::Store>,
+    server: Option<&'a ApiServer>,
     update: &'a Sender<PodUpdate>,
     object: &'a Sender<BTreeSet<local::Key>>,
 }
@@ -243,9 +358,10 @@ impl Sources<'_> {
         let Config { static_pod_path: path, static_pod_url: url, .. } = self.config;
         let pair = || wake::pair().map_err(Error::start("the sources of pods"));
         let ((file_waker, file_wake), (url_waker, url_wake)) = (pair()?, pair()?);
-        let wakers: Arc<[Waker]> = [file_waker, url_waker].into();
+        let (api_waker, api_wake) = pair()?;
+        let wakers: Arc<[Waker]> = [file_waker, url_waker, api_waker].into();
         let configured = [path.as_ref().map(|_| Source::File), url.as_ref().map(|_| Source::Http)];
-        let configured: HashSet<_> = configured.into_iter().flatten().collect();
+        let mut configured: HashSet<_> = configured.into_iter().flatten().collect();
         let ran = self.records.iter().map(|known| &known.pod).filter(|pod| configured.contains(&pod.source));
         let names = Arc::new(Names::new(ran, wakers.clone()));
         if let Some(path) = path {
@@ -253,6 +369,10 @@ impl Sources<'_> {
         }
         if let Some(url) = url {
             self.url(url, &names, url_wake).map_err(Error::start("the HTTP source"))?;
+        }
+        if let Some(server) = self.server {
+            self.api(server, api_wake).map_err(Error::start("the source of the API server"))?;
+            configured.insert(Source::Api);
         }
         Ok((configured, wakers))
     }
@@ -275,6 +395,21 @@ impl Sources<'_> {
         let ran_before = self.ran_before(Source::Http);
         let source = HttpSource::new(settings, &self.config.node_name, ran_before, self.objects.clone(), channel);
         http::spawn(source, wake)
+    }
+
+    fn api(&self, server: &ApiServer, wake: UnixStream) -> std::io::Result<()> {
+        let settings = apiserver::Settings {
+            node_name: self.config.node_name.clone(),
+            directory: self.config.root_dir.join("api/pods"),
+            origin: server.kubeconfig.display().to_string(),
+        };
+        // Its pods' names are those of static pods where they mirror them.
+        let channel = Channel::new(Source::Api, self.update.clone());
+        let ran_before = self.ran_before(Source::Api);
+        apiserver::spawn(
+            ApiSource::new(settings, server.client.clone(), &ran_before, server.seen.clone(), channel),
+            wake,
+        )
     }
 
     fn ran_before(&self, source: Source) -> Vec<Arc<Pod>> {

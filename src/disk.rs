@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of pods.
 
+pub mod checked;
 pub mod mounts;
 mod remove;
 

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
 use serde_json::Value;
-use support::kubectl::Kubectl;
+use support::kubectl::Standalone;
 use support::node::{SOON, pod};
 use support::{BUSYBOX, eventually};
 
@@ -19,7 +19,7 @@ fn ephemeral(pod: &Value, name: &str) -> Value {
 
 #[test]
 fn debugging() {
-    let mut kubectl = Kubectl::start();
+    let mut kubectl = Standalone::start();
     kubectl.node.write("web", &pod("web", "echo hello; sleep 4321"));
     let before = kubectl.node.runs("web");
     let container = |pod: &Value| pod["status"]["containerStatuses"][0]["containerID"].clone();
@@ -90,7 +90,7 @@ fn debugging() {
 
 #[test]
 fn top() {
-    let kubectl = Kubectl::start();
+    let kubectl = Standalone::start();
     let two = support::Manifest::pod("two").main("while true; do :; done", "").container("idle", "sleep 1000", "");
     kubectl.node.add(&two.metadata("labels: {app: two}"));
     kubectl.node.write("web", &pod("web", "sleep 1000"));
@@ -134,7 +134,7 @@ fn stubborn(name: &str) -> String {
 
 #[test]
 fn deleting() {
-    let kubectl = Kubectl::start();
+    let kubectl = Standalone::start();
     let manifests = kubectl.node.agent.manifests();
     for name in ["a", "b", "c", "d", "e"] {
         kubectl.run(&["apply", "-f", &kubectl.file(&format!("{name}.yaml"), &stubborn(name))]);
@@ -184,7 +184,7 @@ fn deleting() {
 
 #[test]
 fn names_ages_and_fields() {
-    let mut kubectl = Kubectl::start();
+    let mut kubectl = Standalone::start();
     let text = pod("web", "exit 3").replace("metadata: {name: web,", "metadata: {generateName: web-,");
     let file = kubectl.file("web.yaml", &text);
     let names =
@@ -220,7 +220,7 @@ fn names_ages_and_fields() {
 
 #[test]
 fn forms_of_a_list() {
-    let kubectl = Kubectl::start();
+    let kubectl = Standalone::start();
     for name in ["a", "b", "c"] {
         kubectl.node.write(name, &pod(name, "sleep 1000"));
     }
@@ -256,7 +256,7 @@ fn forms_of_a_list() {
 
 #[test]
 fn at_a_terminal_and_with_files() {
-    let kubectl = Kubectl::start();
+    let kubectl = Standalone::start();
     let reader = pod("reader", "echo reading; while read line; do echo got $line; done; sleep 1000");
     kubectl.node.write("reader", &reader.replace("    command:", "    stdin: true\n    stdinOnce: true\n    command:"));
     kubectl.node.write("web", &pod("web", "i=0; while true; do echo line $i; i=$((i+1)); sleep 0.1; done"));

@@ -1,5 +1,7 @@
 //! Where the API is reached: a socket for root, and a TLS port of the loopback address.
 
+#[cfg(feature = "tls")]
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -68,13 +70,14 @@ fn tls(config: &Config, port: u16) -> Result<(Box<dyn crate::server::http::Liste
     let certificate = tls::own_certificate(&server.tls.cert_dir, &config.node_name, &[]).map_err(|e| e.to_string())?;
     let acceptor = tls::Acceptor::new(tls::Settings {
         certificate,
+        signed: None,
         client_ca_file: server.client_ca_file.clone(),
         cipher_suites: server.tls.cipher_suites.clone(),
         min_version: server.tls.min_version,
     });
     let acceptor = acceptor.map_err(|e| e.to_string())?;
-    let authenticator = Authenticator { tokens: tokens(config)?, anonymous: false };
-    let tcp = Tcp::bind((std::net::Ipv4Addr::LOCALHOST, port).into()).map_err(|e| e.to_string())?;
+    let authenticator = Authenticator { tokens: tokens(config)?, anonymous: false, webhook: None };
+    let tcp = Tcp::bind((Ipv4Addr::LOCALHOST, port).into()).map_err(|e| e.to_string())?;
     Ok((Box::new(tcp.secured(Arc::new(acceptor))), authenticator))
 }
 

@@ -11,28 +11,9 @@ use crate::config::flags;
 /// The command that the scripts call, which is in no list.
 pub const WORDS: &str = "__complete";
 
-const BASH: &str = r#"# Completion of cleat for bash.
-_cleat() {
-    local IFS=$'\n'
-    COMPREPLY=($(cleat __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
-    if [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == */ ]]; then compopt -o nospace; fi
-}
-complete -o default -F _cleat cleat
-"#;
-
-const ZSH: &str = r#"#compdef cleat
-# Completion of cleat for zsh.
-_cleat() {
-    local -a found
-    found=(${(f)"$(cleat __complete "${(@)words[2,CURRENT]}" 2>/dev/null)"})
-    if (( $#found )); then compadd -a found; else _files; fi
-}
-if [[ $funcstack[1] == _cleat ]]; then _cleat "$@"; else compdef _cleat cleat; fi
-"#;
-
-const FISH: &str = r#"# Completion of cleat for fish.
-complete -c cleat -a '(cleat __complete (commandline -opc)[2..] (commandline -ct) 2>/dev/null)'
-"#;
+const BASH: &str = include_str!("../../scripts/packaging/debian/completion.bash");
+const ZSH: &str = include_str!("../../scripts/packaging/debian/completion.zsh");
+const FISH: &str = include_str!("../../scripts/packaging/debian/completion.fish");
 
 /// Prints the script for a shell.
 pub fn script(mut args: impl Iterator<Item = OsString>) -> ExitCode {
@@ -166,5 +147,19 @@ mod tests {
             assert_eq!(candidates(&words, names), *want, "{line:?}");
         }
         assert!(candidates(&[], names).is_empty());
+    }
+
+    #[test]
+    fn the_manual_tells_of_all_commands_and_flags() {
+        let manual = include_str!("../../docs/cleat.8").replace("\\-", "-");
+        let has = |text: &str| assert!(manual.contains(text), "docs/cleat.8 lacks {text}");
+        let others = OTHERS.iter().filter(|name| !matches!(**name, "help" | "version"));
+        for name in ask::COMMANDS.iter().map(|c| c.name).chain(others.copied()) {
+            assert!([".B ", ".BI ", ".B cleat "].iter().any(|b| manual.contains(&format!("\n{b}{name}"))), "{name}");
+        }
+        for flag in options::FLAGS {
+            has(&format!("--{}", flag.long));
+            flag.short.iter().for_each(|short| has(&format!("-{short}")));
+        }
     }
 }

@@ -46,8 +46,13 @@ fn log_to_stderr(verbosity: u32) {
         3..=4 => LevelFilter::Debug,
         _ => LevelFilter::Trace,
     };
+    let quiet = if verbosity > 4 { LevelFilter::Trace } else { LevelFilter::Warn };
     env_logger::Builder::new()
         .filter_level(level)
+        // How a request is made is told of when everything is.
+        .filter_module("ureq", level.min(quiet))
+        .filter_module("ureq_proto", level.min(quiet))
+        .filter_module("rustls", level.min(quiet))
         .format(|out, record| {
             let now = jiff::Timestamp::now();
             writeln!(out, "{now:.3} {:<5} {}", record.level(), record.args())

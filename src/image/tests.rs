@@ -482,6 +482,7 @@ fn the_images_of_a_pod() {
         name: crate::pod::PodName::new("default", "p"),
         source: crate::pod::Source::File,
         origin: "p.yaml".into(),
+        status: None,
         meta: Default::default(),
         spec,
     };

@@ -7,6 +7,7 @@ pub use with::configure;
 pub use without::configure;
 
 /// What TLS is made from, PEM.
+#[cfg_attr(not(feature = "tls"), allow(dead_code))]
 pub struct Parts<'a> {
     /// Whoever answers is believed.
     pub insecure: bool,

@@ -1,6 +1,6 @@
-//! Objects that pods refer to and that, on a node without a cluster, stand in the manifests beside
-//! them: config maps, secrets, claims and their volumes, classes. A snapshot of all of them is one
-//! value, which is exchanged as a whole.
+//! Objects that pods refer to: config maps, secrets, claims and their volumes, classes. For static pods
+//! they stand in the manifests beside them; for pods of an API server they are the server's. A snapshot
+//! of all of either is one value, which is exchanged as a whole.
 //!
 //! Knows nothing of manifests, nor of what becomes of the objects. The value of a secret is in no
 //! `Debug` text and in no error.
@@ -22,10 +22,10 @@ use serde::{Deserialize, Serialize};
 
 pub use bind::Node;
 pub use classes::with_classes;
-pub use references::references;
-pub use store::{Publisher, Recorded, Store};
+pub use references::{MASTER, MASTER_NAMESPACE, WantedToken, references, tokens};
+pub use store::{Publisher, Recorded, Store, Stores};
 
-use crate::pod::core;
+use crate::pod::{Pod, core};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Kind {
@@ -35,6 +35,10 @@ pub enum Kind {
     PersistentVolume,
     RuntimeClass,
     PriorityClass,
+    /// What an API server gives a pod to be known by: one pod's, and in no manifest.
+    ServiceAccountToken,
+    /// Services of an API server: those of a namespace, or with a name that one.
+    Services,
 }
 
 impl Kind {
@@ -56,7 +60,7 @@ impl Kind {
     }
 
     pub fn is_namespaced(self) -> bool {
-        matches!(self, Kind::ConfigMap | Kind::Secret | Kind::PersistentVolumeClaim)
+        !matches!(self, Kind::PersistentVolume | Kind::RuntimeClass | Kind::PriorityClass)
     }
 }
 
@@ -133,6 +137,25 @@ pub enum Body {
     PersistentVolume(Box<PersistentVolume>),
     RuntimeClass(RuntimeClass),
     PriorityClass(PriorityClass),
+    ServiceAccountToken(SecretValue),
+    Services(Vec<Service>),
+}
+
+/// What of a service containers are told.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Service {
+    pub name: String,
+    /// One that has none is not told of.
+    pub cluster_ip: String,
+    pub ports: Vec<ServicePort>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ServicePort {
+    /// May be empty.
+    pub name: String,
+    pub port: i32,
+    pub protocol: String,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -209,6 +232,14 @@ pub struct PriorityClass {
     pub preemption_policy: String,
 }
 
+/// Something that a pod refers to and of which it isn't known whether it is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unknown {
+    pub key: Key,
+    /// What went wrong when it was asked for.
+    pub why: Option<String>,
+}
+
 /// Which volume a claim has, or why it has none.
 pub type Bindings = BTreeMap<Key, Result<String, String>>;
 
@@ -217,6 +248,17 @@ pub type Bindings = BTreeMap<Key, Result<String, String>>;
 pub struct Objects {
     objects: BTreeMap<Key, Arc<Object>>,
     bindings: Bindings,
+    /// Of an API server's: what else is known of them.
+    server: Option<Known>,
+}
+
+/// What is known of objects that an API server was asked for.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Known {
+    /// The server doesn't have them.
+    pub missing: BTreeSet<Key>,
+    /// Why it isn't known whether it has them; of those in neither set, because nobody has asked yet.
+    pub failed: BTreeMap<Key, String>,
 }
 
 impl Objects {
@@ -224,7 +266,25 @@ impl Objects {
     pub fn new(objects: impl IntoIterator<Item = Arc<Object>>, had: &BTreeMap<Key, String>, node: &Node) -> Objects {
         let objects = objects.into_iter().map(|object| (object.key.clone(), object)).collect();
         let bindings = bind::bind(&objects, had, node);
-        Objects { objects, bindings }
+        Objects { objects, bindings, server: None }
+    }
+
+    /// Those of an API server.
+    pub fn of_server(self, known: Known) -> Objects {
+        Objects { server: Some(known), ..self }
+    }
+
+    /// Whether all that the pod refers to is known: that it is there, or that it isn't.
+    ///
+    /// # Errors
+    /// What is not known yet, and why, if it has been asked for.
+    pub fn known_for(&self, pod: &Pod) -> Result<(), Unknown> {
+        let Some(server) = &self.server else { return Ok(()) };
+        let unknown = |key: &Key| !self.objects.contains_key(key) && !server.missing.contains(key);
+        match references(pod).into_iter().find(unknown) {
+            None => Ok(()),
+            Some(key) => Err(Unknown { why: server.failed.get(&key).cloned(), key }),
+        }
     }
 
     pub fn all(&self) -> impl Iterator<Item = &Arc<Object>> {
@@ -263,6 +323,23 @@ impl Objects {
         }
     }
 
+    /// The token that a pod's volume asks for.
+    pub fn token(&self, wanted: &WantedToken) -> Option<&SecretValue> {
+        match &self.objects.get(&wanted.key())?.body {
+            Body::ServiceAccountToken(token) => Some(token),
+            _ => None,
+        }
+    }
+
+    /// The services that a pod is told of: those of its namespace, and the API server's.
+    pub fn services(&self, namespace: &str) -> (&[Service], &[Service]) {
+        let of = |namespace: &str, name: &str| match self.body(Kind::Services, namespace, name) {
+            Some(Body::Services(services)) => services.as_slice(),
+            _ => &[],
+        };
+        (of(namespace, ""), of(MASTER_NAMESPACE, MASTER))
+    }
+
     fn persistent_volume(&self, name: &str) -> Option<&PersistentVolume> {
         match self.body(Kind::PersistentVolume, "", name)? {
             Body::PersistentVolume(volume) => Some(volume),
@@ -287,13 +364,13 @@ impl Objects {
     }
 
     /// The claims that have a volume.
-    fn bound(&self) -> BTreeMap<Key, String> {
+    pub fn bound(&self) -> BTreeMap<Key, String> {
         self.bindings.iter().filter_map(|(key, volume)| Some((key.clone(), volume.clone().ok()?))).collect()
     }
 
     /// What is other than in `before`: objects that came, changed or went, and claims whose volume
     /// did.
-    fn changed_since(&self, before: &Objects) -> BTreeSet<Key> {
+    pub fn changed_since(&self, before: &Objects) -> BTreeSet<Key> {
         let all: BTreeSet<&Key> = self.objects.keys().chain(before.objects.keys()).collect();
         fn volume<'o>(objects: &'o Objects, key: &Key) -> Option<&'o Arc<Object>> {
             let name = objects.bindings.get(key)?.as_ref().ok()?;
@@ -308,7 +385,14 @@ impl Objects {
                 || self.bindings.get(**key) != before.bindings.get(**key)
                 || other(volume(self, key), volume(before, key))
         };
-        all.iter().filter(differs).map(|key| (*key).clone()).collect()
+        let mut changed: BTreeSet<Key> = all.iter().filter(differs).map(|key| (*key).clone()).collect();
+        let none = Known::default();
+        let (now, then) = (self.server.as_ref().unwrap_or(&none), before.server.as_ref().unwrap_or(&none));
+        changed.extend(now.missing.symmetric_difference(&then.missing).cloned());
+        changed.extend(
+            now.failed.iter().filter(|(key, why)| then.failed.get(*key) != Some(*why)).map(|(key, _)| key.clone()),
+        );
+        changed
     }
 }
 

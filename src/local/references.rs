@@ -3,7 +3,53 @@
 use std::collections::BTreeSet;
 
 use super::{Key, Kind};
-use crate::pod::{Pod, core};
+use crate::pod::{Pod, PodUid, Source, core};
+
+/// The API server's service, of which every pod is told.
+pub const MASTER: &str = "kubernetes";
+pub const MASTER_NAMESPACE: &str = "default";
+
+/// A token that a volume of a pod is to hold.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WantedToken {
+    pub namespace: String,
+    pub pod: String,
+    pub uid: PodUid,
+    pub service_account: String,
+    /// Empty: that of the API server.
+    pub audience: String,
+    pub seconds: i64,
+}
+
+/// What the API fills in.
+const TOKEN_SECONDS: i64 = 3600;
+
+impl WantedToken {
+    pub fn new(pod: &Pod, source: &core::ServiceAccountTokenProjection) -> WantedToken {
+        let account = pod.spec.service_account_name.clone().filter(|name| !name.is_empty());
+        WantedToken {
+            namespace: pod.name.namespace.to_string(),
+            pod: pod.name.name.to_string(),
+            uid: pod.uid.clone(),
+            service_account: account.unwrap_or_else(|| "default".to_owned()),
+            audience: source.audience.clone().unwrap_or_default(),
+            seconds: source.expiration_seconds.unwrap_or(TOKEN_SECONDS),
+        }
+    }
+
+    pub fn key(&self) -> Key {
+        let WantedToken { uid, service_account, audience, seconds, .. } = self;
+        Key::new(Kind::ServiceAccountToken, &self.namespace, &format!("{uid}/{service_account}/{seconds}/{audience}"))
+    }
+}
+
+/// The tokens that the pod's volumes are to hold.
+pub fn tokens(pod: &Pod) -> Vec<WantedToken> {
+    let projected = pod.spec.volumes.iter().flatten().filter_map(|volume| volume.projected.as_ref());
+    let sources = projected.flat_map(|projected| projected.sources.iter().flatten());
+    let tokens = sources.filter_map(|source| source.service_account_token.as_ref());
+    tokens.map(|source| WantedToken::new(pod, source)).collect()
+}
 
 /// The objects that the pod refers to, whether it can do without them or not.
 pub fn references(pod: &Pod) -> BTreeSet<Key> {
@@ -15,11 +61,23 @@ pub fn references(pod: &Pod) -> BTreeSet<Key> {
     for container in pod.all_containers() {
         all.environment(container);
     }
+    for container in pod.ephemeral_containers() {
+        all.environment(&container);
+    }
     for secret in spec.image_pull_secrets.iter().flatten() {
         all.add(Kind::Secret, &secret.name);
     }
     if let Some(class) = &spec.runtime_class_name {
         all.add(Kind::RuntimeClass, class);
+    }
+    if pod.source == Source::Api {
+        // What its priority class gives a pod, the API server has given it.
+        all.keys.extend(tokens(pod).iter().map(WantedToken::key));
+        if spec.enable_service_links.unwrap_or(true) {
+            all.keys.insert(Key::new(Kind::Services, &pod.name.namespace, ""));
+        }
+        all.keys.insert(Key::new(Kind::Services, MASTER_NAMESPACE, MASTER));
+        return all.keys;
     }
     if let Some(class) = &spec.priority_class_name {
         all.add(Kind::PriorityClass, class);
@@ -105,6 +163,7 @@ mod tests {
             name: PodName::new("ns", "web"),
             source: Source::File,
             origin: "".into(),
+            status: None,
             meta: Default::default(),
             spec: serde_json::from_value(spec).expect("a spec"),
         };

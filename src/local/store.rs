@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::record::{ByPlace, Records};
 use super::{Key, Node, Object, Objects};
+use crate::pod::{Pod, Source};
 
 /// The objects as they are now. The lock is held for the exchange of a pointer only.
 #[derive(Default)]
@@ -31,10 +32,29 @@ impl Store {
         }
     }
 
-    fn set(&self, objects: Arc<Objects>) {
+    /// Exchanges all of them.
+    pub fn set(&self, objects: Arc<Objects>) {
         *self.objects.lock() = objects;
         if let Some(changed) = self.changed.get() {
             changed();
+        }
+    }
+}
+
+/// The objects that pods refer to, by where the pods are from: what stands in manifests is for static
+/// pods only, and what the API server has for its own.
+#[derive(Default)]
+pub struct Stores {
+    pub local: Arc<Store>,
+    pub server: Arc<Store>,
+}
+
+impl Stores {
+    /// Those that the pod may refer to, as they are now.
+    pub fn of(&self, pod: &Pod) -> Arc<Objects> {
+        match pod.source {
+            Source::Api => self.server.get(),
+            Source::File | Source::Http => self.local.get(),
         }
     }
 }

@@ -110,7 +110,15 @@ pub fn static_pod(mut object: core::Pod, uid: PodUid, origin: Origin<'_>) -> Pod
     if source == Source::File {
         tolerate_no_execute(&mut spec);
     }
-    Pod { uid, name: PodName::new(namespace, name), source, origin: place.into(), meta: object.metadata, spec }
+    Pod {
+        uid,
+        name: PodName::new(namespace, name),
+        source,
+        origin: place.into(),
+        status: None,
+        meta: object.metadata,
+        spec,
+    }
 }
 
 /// Static pods from files stay when the node has problems.

@@ -124,6 +124,8 @@ pub struct Pod {
     pub source: Source,
     /// The file or URL that it was read from.
     pub origin: Arc<str>,
+    /// Of a pod of the API server: its status as it is there.
+    pub status: Option<Arc<core::PodStatus>>,
     pub meta: ObjectMeta,
     pub spec: core::PodSpec,
 }
@@ -152,6 +154,11 @@ impl Pod {
 
     pub fn host_network(&self) -> bool {
         self.spec.host_network.unwrap_or(false)
+    }
+
+    /// It is to end, and is gone when it has.
+    pub fn is_deleted(&self) -> bool {
+        self.meta.deletion_timestamp.is_some()
     }
 
     /// Seconds between TERM and KILL when the pod is stopped; 30 unless the pod says otherwise.

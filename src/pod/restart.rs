@@ -44,6 +44,7 @@ mod tests {
             name: PodName::new("ns", "p"),
             source: Source::File,
             origin: "/m/p.yaml".into(),
+            status: None,
             meta: Default::default(),
             spec: core::PodSpec { restart_policy: Some(policy.to_owned()), ..Default::default() },
         }

@@ -172,6 +172,7 @@ mod tests {
             name: PodName::new("ns", "p"),
             source: Source::File,
             origin: "".into(),
+            status: None,
             meta: Default::default(),
             spec: core::PodSpec {
                 security_context,

@@ -47,6 +47,7 @@ pub fn pod(name: &str, spec: core::PodSpec) -> Pod {
         name: PodName::new("default", name),
         source: Source::File,
         origin: "/m/p.yaml".into(),
+        status: None,
         meta: ObjectMeta { name: Some(name.to_owned()), ..Default::default() },
         spec,
     }

@@ -89,7 +89,7 @@ impl Runtime {
     /// What the runtime calls the handler of the pod's class; empty for its default one.
     pub(super) fn handler(&self, pod: &Pod) -> Result<String, Error> {
         let name = pod.spec.runtime_class_name.as_deref().unwrap_or_default();
-        let objects = self.objects.get();
+        let objects = self.objects.of(pod);
         match (name, objects.runtime_class(name)) {
             ("", _) => Ok(String::new()),
             (_, Some(class)) => Ok(class.handler.clone()),

@@ -56,7 +56,7 @@ pub struct Runtime {
     pub policy: cgroup::Policy,
     pub users: UserNamespaces,
     /// What pods refer to.
-    pub objects: Arc<local::Store>,
+    pub objects: local::Stores,
     pub probes: probe::Manager,
     /// Stops of containers, which last up to a grace period.
     pub stops: Lane,

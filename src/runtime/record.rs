@@ -169,7 +169,7 @@ fn read(path: &Path, uid: &PodUid) -> Result<Option<Pod>, String> {
     };
     let name = PodName::new(namespace.as_str(), name.as_str());
     let origin = get("origin")?.as_str().unwrap_or_default().into();
-    Ok(Some(Pod { uid: uid.clone(), name, source, origin, meta, spec }))
+    Ok(Some(Pod { uid: uid.clone(), name, source, origin, status: None, meta, spec }))
 }
 
 #[cfg(test)]

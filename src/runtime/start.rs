@@ -200,7 +200,7 @@ impl Runtime {
         now: Instant,
     ) -> Result<Result<Image, Outcome>, Error> {
         let pod = ground.pod;
-        let objects = self.objects.get();
+        let objects = self.objects.of(pod);
         let named = pod.spec.image_pull_secrets.iter().flatten().map(|secret| secret.name.as_str());
         let secrets: Vec<_> =
             named.filter_map(|name| Some((name, objects.secret(&pod.name.namespace, name)?))).collect();
@@ -277,9 +277,10 @@ impl Runtime {
         let resolv_conf = self.host.resolv_conf()?;
         let context = &self.context(ground.pod, resolv_conf.as_deref())?;
         let pod_ips = &ground.sandbox.ips;
-        let objects = self.objects.get();
+        let objects = self.objects.of(ground.pod);
         let lookup = &Referred { objects: &objects, pod: ground.pod, volumes: ground.volumes };
-        let env = EnvInput { context, container, pod_ips, services: &[], lookup };
+        let services = objects.services(&ground.pod.name.namespace);
+        let env = EnvInput { context, container, pod_ips, services, lookup };
         let (environment, told) = request::environment(&env)?;
         let parts = self.parts(ground, container, &environment)?;
         let volumes = ground

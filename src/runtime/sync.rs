@@ -15,6 +15,7 @@ use super::{Error, Runtime, order, paths, record};
 use crate::cgroup::Values;
 use crate::cri::{PodRef, Sandbox, SandboxId, SandboxStatus, UnixNanos};
 use crate::disk;
+use crate::local;
 use crate::metrics::METRICS;
 use crate::pleg::{self, Observed};
 use crate::pod::{Pod, PodUid, core};
@@ -26,6 +27,8 @@ use crate::volume::{self, Place};
 const PASSES: usize = 3;
 /// How long to wait after a status could not be kept on disk.
 const KEEP_RETRY: Duration = Duration::from_secs(60);
+/// How often it is looked, though nobody said so, whether it is known by now what a pod refers to.
+const UNKNOWN_RETRY: Duration = Duration::from_secs(10);
 
 /// When the pod is to be synced again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +113,8 @@ impl Runtime {
         let deadline = self.deadline(pod, memory, before);
         let status = self.status(pod, memory, &observed, before);
         if status::is_terminal(&status) {
+            // Before anybody is told: it must not run again after a power cut.
+            self.keep_status(pod, memory, &status);
             return Ok(Synced { next: Next::Terminal, status, error: None });
         }
         if before.is_none() {
@@ -161,6 +166,8 @@ impl Runtime {
     pub(super) fn keep_status(&self, pod: &Pod, memory: &mut Memory, status: &core::PodStatus) -> Next {
         match record::keep_status(&self.node.paths, &pod.uid, &mut memory.kept, status, Instant::now()) {
             Ok(again) => again.map_or(Next::Rest, Next::After),
+            // One that has not begun has no place for it, and needs none.
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Next::Rest,
             Err(e) => {
                 self.tell(pod, memory, "FailedToKeepStatus", Some(&e));
                 Next::After(KEEP_RETRY)
@@ -177,7 +184,10 @@ impl Runtime {
             killed_to_restart: &memory.killed_to_restart,
             ordered: &memory.ordered,
         };
-        match plan::plan(&facts) {
+        let plan = plan::plan(&facts);
+        let unknown = self.objects.of(pod).known_for(pod).err();
+        match plan {
+            Plan::Recreate { .. } if unknown.is_some() => waits(unknown),
             Plan::Stop => {
                 self.stop(&Target::Known(pod.clone()), memory, observed).map(|stopped| (stopped.wait(), None))
             }
@@ -201,6 +211,11 @@ impl Runtime {
                 kill.extend(resize.kill);
                 let killing = self.kill_some(pod, memory, observed, &kill);
                 let killing = resize.again.map_or(killing, |time| killing.or_after(time));
+                if unknown.is_some() {
+                    // What it has is not made anew from what isn't known.
+                    let (next, error) = if start.is_empty() { (Next::Rest, None) } else { waits(unknown)? };
+                    return Ok((next.and(killing), error));
+                }
                 let volumes = self.prepare(pod, memory)?;
                 let sandbox = observed.sandboxes.iter().find(|s| s.sandbox.id == sandbox);
                 match sandbox {
@@ -422,7 +437,7 @@ impl Runtime {
                 disk::make_dir(path, mode).map_err(|e| Error::io("making", path, e))?;
             }
         }
-        let objects = self.objects.get();
+        let objects = self.objects.of(pod);
         let context =
             volume::Context { pod, directory: &directory, objects: &objects, allocatable: &self.node.allocatable };
         let ready = volume::setup(&context).map_err(|(name, source)| Error::Volume { name, source })?;
@@ -450,6 +465,14 @@ impl Runtime {
             }
             memory.acted.get_or_insert_with(Instant::now);
         }
+    }
+}
+
+/// Until it is known what the pod refers to. The agent is told of it; so this is only to look again.
+fn waits(unknown: Option<local::Unknown>) -> Result<(Next, Option<Error>), Error> {
+    match unknown {
+        Some(local::Unknown { key, why: Some(why) }) => Err(Error::Start(format!("waiting for {key}: {why}"))),
+        _ => Ok((Next::After(UNKNOWN_RETRY), None)),
     }
 }
 

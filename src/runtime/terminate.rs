@@ -259,6 +259,7 @@ mod tests {
             name: PodName::new("ns", "p"),
             source: Source::File,
             origin: "/m/p.yaml".into(),
+            status: None,
             meta: Default::default(),
             spec: core::PodSpec {
                 init_containers: Some(vec![container("a", true), container("i", false), container("b", true)]),

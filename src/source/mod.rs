@@ -4,6 +4,9 @@
 //! Knows nothing of the runtime, nor of what becomes of the pods.
 
 mod answers;
+pub mod api_pods;
+mod api_records;
+pub mod apiserver;
 pub mod file;
 mod files;
 pub mod http;

@@ -112,7 +112,7 @@ pub fn merge(known: &mut HashMap<PodUid, Arc<Pod>>, pods: Vec<Arc<Pod>>) -> [(Op
                 match identity::changed(&before, &pod) {
                     true if pod.meta.deletion_timestamp.is_some() => deletes.push(pod.clone()),
                     true => updates.push(pod.clone()),
-                    false if before.meta != pod.meta => reconciles.push(pod.clone()),
+                    false if before.meta != pod.meta || before.status != pod.status => reconciles.push(pod.clone()),
                     false => pod = before,
                 }
                 pod
@@ -146,6 +146,7 @@ mod tests {
             name: PodName::new("default", format!("{uid}-n")),
             source: Source::File,
             origin: "/m/a.yaml".into(),
+            status: None,
             meta: Default::default(),
             spec: Default::default(),
         };

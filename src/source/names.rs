@@ -113,6 +113,7 @@ mod tests {
             name: PodName::new("default", name),
             source,
             origin: format!("{source}-place").into(),
+            status: None,
             meta: Default::default(),
             spec: Default::default(),
         })

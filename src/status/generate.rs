@@ -12,7 +12,7 @@ use crate::cri::{ContainerId, ContainerState, UnixNanos};
 use crate::pleg::{Observed, ObservedContainer};
 use crate::pod::qos::QosClass;
 use crate::pod::restart::{may_restart, restarts_after};
-use crate::pod::{Pod, core, is_sidecar};
+use crate::pod::{Pod, Source, core, is_sidecar};
 
 /// All that a status depends on.
 pub struct Facts<'a> {
@@ -47,7 +47,12 @@ pub fn generate(facts: &Facts<'_>) -> core::PodStatus {
     let mut init: Vec<_> = pod.init_containers().iter().map(|c| facts.container(c, true)).collect();
     let mut containers: Vec<_> = pod.containers().iter().map(|c| facts.container(c, false)).collect();
     let mut ephemeral: Vec<_> = pod.ephemeral_containers().map(|c| facts.container(&c, false)).collect();
-    let phase = if facts.failed.is_some() { Phase::Failed } else { phase(pod, &init, &containers) };
+    let phase = match phase(pod, &init, &containers) {
+        _ if facts.failed.is_some() => Phase::Failed,
+        phase @ (Phase::Succeeded | Phase::Failed) => phase,
+        _ if facts.is_over() => end(&containers),
+        phase => phase,
+    };
     let conditions = facts.conditions(phase, &init, &containers);
     containers.sort_by(|a, b| a.name.cmp(&b.name));
     let ips = facts.pod_ips();
@@ -67,8 +72,19 @@ pub fn generate(facts: &Facts<'_>) -> core::PodStatus {
         init_container_statuses: (!init.is_empty()).then_some(init),
         container_statuses: Some(containers),
         ephemeral_container_statuses: (!ephemeral.is_empty()).then_some(ephemeral),
+        // Of a manifest's pod it would mean nothing.
+        observed_generation: pod.meta.generation.filter(|_| pod.source == Source::Api),
         ..Default::default()
     }
+}
+
+/// The phase of a pod that was deleted, and of which nothing runs any more.
+fn end(containers: &[core::ContainerStatus]) -> Phase {
+    let good = |c: &core::ContainerStatus| {
+        let ended = c.state.as_ref().and_then(|state| state.terminated.as_ref());
+        ended.is_some_and(|ended| ended.exit_code == 0)
+    };
+    if !containers.is_empty() && containers.iter().all(good) { Phase::Succeeded } else { Phase::Failed }
 }
 
 /// The status of a pod that the node doesn't run (pkg/kubelet/kubelet.go `rejectPod`).
@@ -101,6 +117,11 @@ pub fn is_terminal(status: &core::PodStatus) -> bool {
 }
 
 impl Facts<'_> {
+    /// The pod was deleted, and nothing of it runs, nor ever will.
+    fn is_over(&self) -> bool {
+        self.pod.is_deleted() && !self.observed.containers.iter().any(ObservedContainer::is_alive)
+    }
+
     /// When the agent first had to do with the pod: as it was, else when its first sandbox was made,
     /// else now.
     fn start_time(&self) -> Time {
@@ -220,7 +241,7 @@ impl Facts<'_> {
             c.is_running() || (ended && !killed && !restarts_after(self.pod, container, c.status.exit_code))
         });
         let why = match self.waiting.get(&container.name) {
-            _ if stays => return,
+            _ if stays || self.is_over() => return,
             Some(why) => waiting(why.reason, &why.message),
             None if killed => waiting("ContainerCreating", ""),
             None => return,
@@ -261,7 +282,7 @@ impl Facts<'_> {
 }
 
 /// The conditions that the agent sets; those that others set through the API stay as they are.
-const OWN: [&str; 7] = [
+pub const OWN: [&str; 7] = [
     "PodReadyToStartContainers",
     "Initialized",
     "Ready",
@@ -270,6 +291,23 @@ const OWN: [&str; 7] = [
     "PodResizeInProgress",
     "PodResizePending",
 ];
+
+/// `ours` with the conditions that others have set as they are in `theirs`; `None` when they are so.
+pub fn with_conditions_of_others(ours: &core::PodStatus, theirs: &core::PodStatus) -> Option<core::PodStatus> {
+    fn of_others(status: &core::PodStatus) -> Vec<&core::PodCondition> {
+        let all = status.conditions.iter().flatten();
+        all.filter(|c| !OWN.contains(&c.type_.as_str())).collect()
+    }
+    let set = of_others(theirs);
+    if of_others(ours) == set {
+        return None;
+    }
+    let mut status = ours.clone();
+    let conditions = status.conditions.get_or_insert_default();
+    conditions.retain(|c| OWN.contains(&c.type_.as_str()));
+    conditions.extend(set.into_iter().cloned());
+    Some(status)
+}
 
 /// All messages of a pod together, in bytes (pkg/kubelet/container/runtime.go).
 const MAX_MESSAGES: usize = 12 << 10;

@@ -10,7 +10,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use generate::{Facts, generate, is_terminal, phase, refused, set_condition};
+pub use generate::{Facts, OWN, generate, is_terminal, phase, refused, set_condition, with_conditions_of_others};
 pub use probed::probed;
 pub use store::{Store, StoredPod};
 

@@ -14,6 +14,8 @@ pub struct StoredPod {
     pub pod: Arc<Pod>,
     /// `None` while nothing is known of it.
     pub status: Option<Arc<core::PodStatus>>,
+    /// Nothing of it runs any more, and what it held is free.
+    pub stopped: bool,
     /// When it came.
     seen: Instant,
     /// It isn't wanted any more, but something of it is still there.
@@ -50,7 +52,10 @@ impl Store {
         let key = (pod.name.clone(), pod.uid.clone());
         match pods.get_mut(&key) {
             Some(stored) => (stored.pod, stored.ending) = (pod, false),
-            None => _ = pods.insert(key, StoredPod { pod, status: None, seen: Instant::now(), ending: false }),
+            None => {
+                _ = pods
+                    .insert(key, StoredPod { pod, status: None, stopped: false, seen: Instant::now(), ending: false })
+            }
         }
         drop(pods);
         self.tell();
@@ -76,6 +81,14 @@ impl Store {
     /// The pod's status, as far as it is known.
     pub fn status(&self, pod: &Pod) -> Option<Arc<core::PodStatus>> {
         self.pods.read().get(&(pod.name.clone(), pod.uid.clone()))?.status.clone()
+    }
+
+    /// Nothing of the pod runs any more.
+    pub fn set_stopped(&self, pod: &Pod) {
+        if let Some(stored) = self.pods.write().get_mut(&(pod.name.clone(), pod.uid.clone())) {
+            stored.stopped = true;
+        }
+        self.tell();
     }
 
     /// What was said of it before counts no more.

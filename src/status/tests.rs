@@ -29,6 +29,7 @@ fn pod(policy: &str, containers: &str) -> Pod {
         name: PodName::new("ns", "p"),
         source: Source::File,
         origin: "/m/p.yaml".into(),
+        status: None,
         meta: Default::default(),
         spec: core::PodSpec {
             restart_policy: Some(policy.to_owned()),

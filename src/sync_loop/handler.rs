@@ -164,8 +164,8 @@ impl Handler {
 
     /// The pod is to run if the node can hold it.
     fn admit(&mut self, pod: Arc<Pod>, now: Instant) {
-        let ended = self.records.get(&pod.uid).and_then(|known| known.status.as_ref());
-        if ended.is_some_and(|status| status::is_terminal(status)) {
+        let ended = self.records.get(&pod.uid).and_then(|known| known.status.as_ref()).or(pod.status.as_ref());
+        if pod.is_deleted() || ended.is_some_and(|status| status::is_terminal(status)) {
             // It needs nothing any more.
             return self.begin(pod, now);
         }
@@ -181,8 +181,10 @@ impl Handler {
 
     fn begin(&mut self, pod: Arc<Pod>, now: Instant) {
         if let Some(Aside::Refused(_) | Aside::Preempted) = self.admission.aside(&pod.uid) {
-            log::info!("{}: there is room for it now", pod.name);
-            self.shown.store.clear_status(&pod);
+            if !pod.is_deleted() {
+                log::info!("{}: there is room for it now", pod.name);
+                self.shown.store.clear_status(&pod);
+            }
         }
         self.admission.forget(&pod.uid);
         self.orphans_of(&pod.name, &pod.uid, now);
@@ -216,6 +218,9 @@ impl Handler {
 
     /// Asks again for what was refused, if there may be more room now.
     fn ask_again(&mut self, now: Instant) {
+        if self.admission.look_at_node() {
+            self.admit_early(now);
+        }
         if !self.admission.take_freed() {
             return;
         }
@@ -228,6 +233,7 @@ impl Handler {
     fn update(&mut self, pod: Arc<Pod>, now: Instant) {
         self.shown.store.put(pod.clone());
         match self.admission.aside(&pod.uid) {
+            _ if pod.is_deleted() => self.begin(pod, now),
             Some(Aside::TooEarly) => _ = self.admission.put_aside(pod, Aside::TooEarly),
             Some(_) => self.admit(pod, now),
             None => self.resize(pod, now),
@@ -298,8 +304,14 @@ impl Handler {
         self.told.insert(uid.clone(), (message, now));
     }
 
+    /// Nobody wants what no source has, once all have been heard.
     fn may_remove(&self) -> bool {
         self.reached && self.unheard.is_empty()
+    }
+
+    /// What came from a source that has been heard needs not wait for the others.
+    fn may_end(&self, target: &Target) -> bool {
+        self.may_remove() || self.reached && target.pod().is_some_and(|pod| !self.unheard.contains(&pod.source))
     }
 }
 
@@ -313,6 +325,7 @@ impl SyncHandler for Handler {
             }
             self.admission.put_aside(pod, Aside::TooEarly);
         }
+        self.admission.look_at_node();
         self.admit_early(now);
     }
 
@@ -340,6 +353,7 @@ impl SyncHandler for Handler {
 
     fn reconcile(&mut self, pods: Vec<Arc<Pod>>, _: Instant) {
         for pod in pods {
+            self.workers.take_conditions(&pod);
             let before = self.shown.store.pod(&pod.name, &pod.uid);
             self.shown.store.put(orders::keep(before.as_deref(), pod));
         }
@@ -419,6 +433,9 @@ impl SyncHandler for Handler {
             report.status = Some(self.shown.report(pod, status));
         }
         let finished = self.workers.report(report, now);
+        if let Some(pod) = known.as_ref().filter(|_| self.workers.is_ended(&uid)) {
+            self.shown.store.set_stopped(pod);
+        }
         match finished.failed {
             Some(failed) => self.tell(&uid, failed, now),
             None => _ = self.told.remove(&uid),
@@ -440,9 +457,6 @@ impl SyncHandler for Handler {
     }
 
     fn survey(&mut self, left: Vec<Left>, now: Instant) {
-        if !self.may_remove() {
-            return;
-        }
         for Left { uid, name } in left {
             if self.workers.knows(&uid) {
                 continue;
@@ -451,7 +465,9 @@ impl SyncHandler for Handler {
             let target = self.target(&uid).or(named);
             // A directory that says nothing of its pod: the UID stands for the name.
             let target = target.unwrap_or_else(|| Target::Orphan { name: PodName::new("", uid.as_str()), uid });
-            self.workers.orphan(target, now);
+            if self.may_end(&target) {
+                self.workers.orphan(target, now);
+            }
         }
     }
 
@@ -461,14 +477,14 @@ impl SyncHandler for Handler {
     }
 
     fn cleanups(&mut self, now: Instant) {
-        if !self.may_remove() {
+        if !self.reached {
             return;
         }
         for uid in self.cache.uids() {
             if self.workers.knows(&uid) {
                 continue;
             }
-            if let Some(target) = self.target(&uid) {
+            if let Some(target) = self.target(&uid).filter(|target| self.may_end(target)) {
                 log::info!("{}: nobody wants it, stopping it", target.name());
                 self.workers.orphan(target, now);
             }

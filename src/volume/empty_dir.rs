@@ -101,6 +101,7 @@ mod tests {
             name: PodName::new("ns", "web"),
             source: Source::File,
             origin: "".into(),
+            status: None,
             meta: Default::default(),
             spec: serde_json::from_value(spec).expect("a spec"),
         }

@@ -1,8 +1,9 @@
 //! projected: files of several sources in one directory (pkg/volume/projected).
 
 use super::atomic::Payload;
-use super::{Context, Error, config_map, downward_api, secret};
-use crate::pod::core;
+use super::{Context, Error, config_map, downward_api, keys, secret};
+use crate::local::WantedToken;
+use crate::pod::{Source, core};
 
 /// The files of all sources; of two for one path the later one counts.
 ///
@@ -31,6 +32,15 @@ fn of(context: &Context<'_>, source: &core::VolumeProjection, mode: Option<i32>)
     }
     if let Some(s) = &source.downward_api {
         return downward_api::of(context, &s.items, mode);
+    }
+    if let Some(s) = source.service_account_token.as_ref().filter(|_| context.pod.source == Source::Api) {
+        let wanted = WantedToken::new(context.pod, s);
+        let Some(token) = context.objects.token(&wanted) else {
+            let name = format!("for service account {}", wanted.service_account);
+            return Err(Error::NotFound { kind: "token", name });
+        };
+        let mode = mode.unwrap_or(keys::DEFAULT_MODE);
+        return Ok([(keys::clean(&s.path), keys::content(token.bytes(), mode))].into());
     }
     let kind = match source {
         s if s.service_account_token.is_some() => "serviceAccountToken",

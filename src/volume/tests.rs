@@ -58,6 +58,7 @@ impl Given {
             name: PodName::new("default", "web"),
             source: Source::File,
             origin: "".into(),
+            status: None,
             meta: serde_json::from_value(meta).expect("metadata"),
             spec: serde_json::from_value(spec).expect("a spec"),
         };

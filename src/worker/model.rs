@@ -48,6 +48,7 @@ fn pod(uid: &str) -> Arc<Pod> {
         name: PodName::new("default", name_of(uid)),
         source: Source::File,
         origin: "/m/a.yaml".into(),
+        status: None,
         meta: Default::default(),
         spec: Default::default(),
     })

@@ -18,6 +18,7 @@ fn pod(uid: &str, name: &str) -> Arc<Pod> {
         name: PodName::new("default", name),
         source: Source::File,
         origin: "/m/a.yaml".into(),
+        status: None,
         meta: Default::default(),
         spec: Default::default(),
     })

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::{Failed, Job, Kind, Report};
 use crate::pod::{Pod, PodName, PodUid, core, identity};
 use crate::runtime::{Done, Kept, Known, Memory, Next, Target};
+use crate::status;
 
 /// The wait after a job that failed: doubled each time, up to the kubelet's.
 const RETRY: Duration = Duration::from_secs(1);
@@ -120,24 +121,53 @@ impl Workers {
             memory.kept = known.status.as_ref().map(|status| Kept::before(status, now));
             memory.recorded = Some(if identity::changed(&known.pod, &pod) { known.pod } else { pod });
         }
-        worker.status = worker.status.take().or(known.status);
+        // What the API server was told last may be older, but for what others have set.
+        let told = worker.status.take();
+        let merged = known.status.as_deref().zip(told.as_deref());
+        let merged = merged.and_then(|(ours, theirs)| status::with_conditions_of_others(ours, theirs)).map(Arc::new);
+        worker.status = merged.or(known.status).or(told);
     }
 
     /// A pod is wanted, newly or in another version.
     pub fn want(&mut self, pod: Arc<Pod>, now: Instant) {
         let Some(worker) = self.pods.get_mut(&pod.uid) else {
-            self.insert(Target::Known(pod), true, State::Syncing, now);
+            let state = if pod.is_deleted() { State::Terminating } else { State::Syncing };
+            self.insert(Target::Known(pod), true, state, now);
             return;
         };
         let was_wanted = std::mem::replace(&mut worker.wanted, true);
         match worker.state {
             State::Syncing => {
                 worker.target = Target::Known(pod.clone());
+                if pod.is_deleted() {
+                    worker.state = State::Terminating;
+                    worker.failures = 0;
+                }
+                self.urge(&pod.uid);
+            }
+            // It may have less time now.
+            State::Terminating if was_wanted && pod.is_deleted() => {
+                worker.target = Target::Known(pod.clone());
                 self.urge(&pod.uid);
             }
             State::Terminating | State::Removing if !was_wanted => worker.again = Some(pod),
             // Its containers have ended, and that is final, as the kubelet has it.
             State::Terminating | State::Removing | State::Ended => worker.target = Target::Known(pod),
+        }
+    }
+
+    /// All of the pod has been stopped, and it is wanted still: it waits for somebody to remove it.
+    pub fn is_ended(&self, uid: &PodUid) -> bool {
+        self.pods.get(uid).is_some_and(|worker| worker.state == State::Ended)
+    }
+
+    /// Others have set conditions of the pod: they count from now on.
+    pub fn take_conditions(&mut self, pod: &Pod) {
+        let Some(worker) = self.pods.get_mut(&pod.uid) else { return };
+        let (Some(theirs), Some(ours)) = (&pod.status, &worker.status) else { return };
+        if let Some(status) = status::with_conditions_of_others(ours, theirs) {
+            worker.status = Some(Arc::new(status));
+            self.touch(&pod.uid, None);
         }
     }
 
@@ -177,12 +207,13 @@ impl Workers {
             State::Syncing => same_name.push_back(uid.clone()),
             _ => same_name.push_front(uid.clone()),
         }
+        let status = target.pod().and_then(|pod| pod.status.clone());
         let worker = Worker {
             target,
             wanted,
             state,
             again: None,
-            status: None,
+            status,
             memory: Some(Box::default()),
             queued: false,
             dirty: false,

@@ -8,8 +8,11 @@
 #![allow(dead_code, unused_imports)]
 
 pub mod agent;
+pub mod apiserver;
 pub mod cell;
 pub mod cgroups;
+#[cfg(feature = "tls")]
+pub mod cluster;
 pub mod containerd;
 pub mod cri;
 #[cfg(feature = "tls")]
@@ -22,6 +25,7 @@ pub mod node;
 pub mod pods;
 pub mod process;
 pub mod registry;
+#[cfg(feature = "tls")]
 pub mod target;
 pub mod web;
 
@@ -37,6 +41,7 @@ use cleat::cri::proto::runtime_services::{ImageServiceClient, RuntimeServiceClie
 use grpcio::{CallOption, ChannelBuilder, Client, EnvBuilder, Environment, RpcStatusCode};
 
 pub use agent::Agent;
+pub use apiserver::ApiServer;
 pub use cell::Cell;
 pub use cgroups::Cgroup;
 pub use containerd::Containerd;

@@ -80,14 +80,14 @@ fn wrong_flags() {
 fn warnings_of_flags() {
     let args = [
         "--pod-infra-container-image=pause:3",
-        "--kubeconfig=/k",
+        "--bootstrap-kubeconfig=/k",
+        "--pod-manifest-path=/m",
         "--max-pods=110",
         "--port=10251",
         "--v=4",
         "--anonymous-auth=true",
     ];
     let expected = [
-        "--kubeconfig is known but not served yet; it is ignored",
         "--pod-infra-container-image is ignored: it is deprecated, and the runtime's configuration names the sandbox image",
     ];
     assert_eq!(run(&[], &args).unwrap().warnings, expected);

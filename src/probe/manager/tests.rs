@@ -30,6 +30,7 @@ fn pod(uid: &str, container: serde_json::Value) -> (Arc<Pod>, Running) {
         name: PodName::new("default", uid),
         source: Source::File,
         origin: "".into(),
+        status: None,
         meta: Default::default(),
         spec: serde_json::from_value(json!({"containers": [container]})).expect("is a spec"),
     };

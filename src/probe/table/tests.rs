@@ -20,6 +20,7 @@ fn pod(uid: &str, spec: serde_json::Value) -> Arc<Pod> {
         name: PodName::new("default", uid),
         source: Source::File,
         origin: "".into(),
+        status: None,
         meta: Default::default(),
         spec: serde_json::from_value(spec).expect("is a spec"),
     })

@@ -77,6 +77,7 @@ fn random_pod(random: &mut Random) -> Pod {
         name: PodName::new("ns", "p"),
         source: Source::File,
         origin: "/m/p.yaml".into(),
+        status: None,
         meta: Default::default(),
         spec,
     }

@@ -32,6 +32,7 @@ fn pod(policy: &str, containers: &str) -> Pod {
         name: PodName::new("ns", "p"),
         source: Source::File,
         origin: "/m/p.yaml".into(),
+        status: None,
         meta: Default::default(),
         spec,
     }

@@ -121,7 +121,7 @@ mod tests {
         let cx = context(&pod, &node);
         let container_spec = &pod.spec.containers[0];
         let env_input =
-            EnvInput { context: &cx, container: container_spec, pod_ips: &[], services: &[], lookup: &Nothing };
+            EnvInput { context: &cx, container: container_spec, pod_ips: &[], services: (&[], &[]), lookup: &Nothing };
         let (env, _) = environment(&env_input).expect("an environment");
         let image = Image {
             id: "sha256:1".into(),

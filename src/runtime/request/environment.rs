@@ -6,6 +6,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::{ConfigError, Context, Event, env_file, services};
+use crate::local::Service;
 use crate::pod::core;
 use crate::pod::env::{self, TooLong};
 
@@ -30,7 +31,8 @@ pub struct EnvInput<'a> {
     pub container: &'a core::Container,
     /// The pod's own addresses, the primary one first; those of the node are taken on its network.
     pub pod_ips: &'a [String],
-    pub services: &'a [core::Service],
+    /// Those of its namespace, and the API server.
+    pub services: (&'a [Service], &'a [Service]),
     pub lookup: &'a dyn Lookup,
 }
 
@@ -321,7 +323,7 @@ mod tests {
             context: &context(pod, &node),
             container: &pod.spec.containers[0],
             pod_ips: &pod_ips,
-            services: &[],
+            services: (&[], &[]),
             lookup: &Objects,
         };
         let (env, events) = environment(&input).map_err(|e| e.to_string())?;

@@ -240,7 +240,7 @@ mod tests {
 
     fn env_of(cx: &Context<'_>) -> Environment {
         let container = &cx.pod.spec.containers[0];
-        let input = EnvInput { context: cx, container, pod_ips: &[], services: &[], lookup: &Nothing };
+        let input = EnvInput { context: cx, container, pod_ips: &[], services: (&[], &[]), lookup: &Nothing };
         environment(&input).expect("an environment").0
     }
 

@@ -148,6 +148,15 @@ impl Manifest {
     }
 }
 
+/// An object that pods refer to, from elsewhere than a manifest.
+///
+/// # Errors
+/// When it isn't one that can be used; nothing of a secret is in it.
+pub fn read_object(kind: Kind, node: &Node) -> Result<Object, String> {
+    let object::Read { object, problems, .. } = object::read(kind, node);
+    object.ok_or_else(|| problems.first().map_or_else(|| "it can't be used".to_owned(), ToString::to_string))
+}
+
 /// Gives a problem of the object at `path` its place in the document.
 fn place(document: &Node, path: &str, problem: Problem) -> Problem {
     let field = join(path, &problem.field);

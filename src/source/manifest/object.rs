@@ -104,6 +104,9 @@ fn decode(kind: Kind, node: &Node, warnings: &mut Vec<Problem>) -> Result<(Objec
         }
         Kind::RuntimeClass => runtime_class(&meta, part(rest, "", warnings)?),
         Kind::PriorityClass => priority_class(&meta, part(rest, "", warnings)?),
+        Kind::ServiceAccountToken | Kind::Services => {
+            return Err(Problem::new(node.line, "kind", "is not given in a manifest"));
+        }
     };
     let namespace = meta.namespace.filter(|n| !n.is_empty()).unwrap_or_else(|| "default".to_owned());
     let key = Key::new(kind, &namespace, &meta.name.unwrap_or_default());
