@@ -318,7 +318,7 @@ fn the_socket_from_another_pid_namespace() {
 
 #[test]
 fn applying_on_the_servers_side() {
-    let kubectl = Kubectl::start();
+    let kubectl = Standalone::start();
     let map = |data: &str| {
         let text = format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings}}\ndata: {{{data}}}\n");
         kubectl.file("map.yaml", &text)

@@ -1,7 +1,6 @@
 //! Where the API is reached: a socket for root, and a TLS port of the loopback address.
 
 #[cfg(feature = "tls")]
-#[cfg(feature = "tls")]
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;

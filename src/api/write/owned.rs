@@ -132,7 +132,8 @@ mod tests {
             json!({"data": {"a": "1", "b": "2"}, "spec": {"containers": [{"name": "x", "image": "i", "args": ["1"]}]}});
         let of = |data: Value| json!({"data": data});
         let image = |image: &str| json!({"spec": {"containers": [{"name": "x", "image": image}]}});
-        let table: &[(Value, Option<Value>, Option<Value>, &[&str])] = &[
+        type Row = (Value, Option<Value>, Option<Value>, &'static [&'static str]);
+        let table: &[Row] = &[
             (of(json!({"a": "1", "c": "3"})), None, None, &[]),
             (of(json!({"a": "9"})), None, None, &["before-first-apply .data.a"]),
             (of(json!({"a": "9"})), Some(of(json!({"a": "1"}))), None, &[]),
