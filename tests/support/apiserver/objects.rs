@@ -29,6 +29,8 @@ pub struct Objects {
     /// What happened up to this version is not known any more.
     pub compacted: u64,
     uids: u64,
+    /// Seconds by which the server's clock is ahead of the node's.
+    pub skew: i64,
 }
 
 /// Resources without namespaces.
@@ -36,7 +38,7 @@ const CLUSTER: [&str; 5] = ["nodes", "namespaces", "persistentvolumes", "runtime
 
 impl Objects {
     pub fn new(version: u64) -> Objects {
-        Objects { objects: BTreeMap::new(), history: Vec::new(), version, compacted: 0, uids: 0 }
+        Objects { objects: BTreeMap::new(), history: Vec::new(), version, compacted: 0, uids: 0, skew: 0 }
     }
 
     pub fn compact(&mut self) {
@@ -70,7 +72,7 @@ impl Objects {
         self.uids += 1;
         let meta = object["metadata"].as_object_mut().expect("has metadata");
         meta.insert("uid".to_owned(), format!("{resource}-{}-{}", self.version, self.uids).into());
-        meta.insert("creationTimestamp".to_owned(), now(0).into());
+        meta.insert("creationTimestamp".to_owned(), now(self.skew).into());
         if !key.1.is_empty() {
             meta.insert("namespace".to_owned(), key.1.clone().into());
         }
@@ -134,6 +136,7 @@ impl Objects {
         let own = object["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
         let grace = options["gracePeriodSeconds"].as_i64().unwrap_or(own);
         let mirror = !object["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_null();
+        let skew = self.skew;
         let on_node = resource == "pods" && object["spec"]["nodeName"].is_string();
         if !on_node || grace == 0 || mirror && options["gracePeriodSeconds"].is_null() && own == 0 {
             self.put(Objects::key(resource, namespace, name), "DELETED", object);
@@ -144,18 +147,33 @@ impl Objects {
             // It can only get shorter.
             if before.is_none_or(|before| grace < before) {
                 object["metadata"]["deletionGracePeriodSeconds"] = grace.into();
-                object["metadata"]["deletionTimestamp"] = now(grace).into();
+                object["metadata"]["deletionTimestamp"] = now(grace + skew).into();
             }
             Ok(())
         });
         changed.map(Some)
     }
 
-    /// Strategic merge patch of a pod's status ("Update API Objects in Place Using kubectl patch"):
+    /// An update of what is still the version that was read ("concepts", resource versions).
+    pub fn update(&mut self, resource: &str, namespace: &str, name: &str, new: &Value) -> Result<Value> {
+        self.change((resource, namespace, name), |object| {
+            let version = &new["metadata"]["resourceVersion"];
+            if !version.is_null() && *version != object["metadata"]["resourceVersion"] {
+                return Err(Refusal(409, "Conflict", "the object has been modified".to_owned()));
+            }
+            let mut meta = object["metadata"].clone();
+            merge(&mut meta, &new["metadata"]);
+            *object = new.clone();
+            object["metadata"] = meta;
+            Ok(())
+        })
+    }
+
+    /// Strategic merge patch of a pod's or a node's status ("Update API Objects in Place Using kubectl patch"):
     /// conditions are merged by type, addresses by ip, and all other lists replaced ("reference",
     /// PodStatus: patch strategy). A UID in it must be the object's.
-    pub fn patch_status(&mut self, namespace: &str, name: &str, patch: &Value) -> Result<Value> {
-        self.change(("pods", namespace, name), |object| {
+    pub fn patch_status(&mut self, resource: &str, namespace: &str, name: &str, patch: &Value) -> Result<Value> {
+        self.change((resource, namespace, name), |object| {
             let uid = &patch["metadata"]["uid"];
             if !uid.is_null() && *uid != object["metadata"]["uid"] {
                 let why = format!(
@@ -166,7 +184,7 @@ impl Objects {
             }
             let mut patch = patch["status"].clone();
             let status = &mut object["status"];
-            for (field, key) in [("conditions", "type"), ("podIPs", "ip"), ("hostIPs", "ip")] {
+            for (field, key) in [("conditions", "type"), ("podIPs", "ip"), ("hostIPs", "ip"), ("addresses", "type")] {
                 if let Some(Value::Array(items)) = patch.get_mut(field).map(Value::take) {
                     let mut list = status[field].as_array().cloned().unwrap_or_default();
                     merge_by(&mut list, items, key);

@@ -155,10 +155,15 @@ fn answer(request: &Request, shared: &Shared) -> Result<Value, Refusal> {
         ("GET", Some(name), None) => objects.get(resource, in_namespace, name),
         ("POST", None, None) => objects.create(resource, in_namespace, request.body.clone()),
         ("POST", Some(name), Some("token")) => token(request, objects, in_namespace, name),
-        ("PATCH", Some(name), Some("status")) if resource == "pods" => match request.content_type.as_str() {
-            "application/strategic-merge-patch+json" => objects.patch_status(in_namespace, name, &request.body),
-            _ => refuse(415, "UnsupportedMediaType", "this double knows strategic merges of a status only"),
-        },
+        ("PUT", Some(name), None) => objects.update(resource, in_namespace, name, &request.body),
+        ("PATCH", Some(name), Some("status")) if ["pods", "nodes"].contains(&resource) => {
+            match request.content_type.as_str() {
+                "application/strategic-merge-patch+json" => {
+                    objects.patch_status(resource, in_namespace, name, &request.body)
+                }
+                _ => refuse(415, "UnsupportedMediaType", "this double knows strategic merges of a status only"),
+            }
+        }
         ("DELETE", Some(name), None) => {
             let left = objects.delete(resource, in_namespace, name, &request.body)?;
             Ok(left.unwrap_or_else(|| json!({"kind": "Status", "apiVersion": "v1", "status": "Success"})))
@@ -199,7 +204,7 @@ fn token(request: &Request, objects: &mut Objects, namespace: &str, account: &st
     objects.version += 1;
     let audience = spec["audiences"][0].as_str().unwrap_or("default");
     let seconds = spec["expirationSeconds"].as_i64().unwrap_or(3600);
-    let at = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds);
+    let at = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds + objects.skew);
     Ok(json!({"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": spec,
         "status": {"token": format!("{account}.{audience}.{}", objects.version), "expirationTimestamp": at.to_string()}}))
 }
