@@ -138,7 +138,7 @@ mod tests {
             ("apply -f ", &[]),
             ("completion z", &["zsh"]),
             ("dashboard --r", &["--root-dir"]),
-            ("run --static-pod-p", &["--static-pod-path"]),
+            ("run --pod-man", &["--pod-manifest-path"]),
             ("none ", &[]),
         ];
         for (line, want) in table {
