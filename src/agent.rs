@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -15,10 +15,12 @@ use signal_hook::iterator::Signals;
 
 use crate::admission;
 use crate::api;
+#[cfg(feature = "tls")]
+use crate::certificates;
 use crate::cgroup::values::Totals;
 use crate::cgroup::{self, Hierarchy, Values};
 use crate::cluster;
-use crate::config::{Config, StaticPodUrl};
+use crate::config::{Config, Rate, StaticPodUrl};
 use crate::cri::{Client, Cri};
 use crate::disk;
 use crate::image::provider::{self, Providers};
@@ -108,6 +110,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let cri: Arc<dyn Cri> = client.clone();
     let (cache, health) = (Arc::<Cache>::default(), Arc::<Health>::default());
     let (store, heartbeat) = (Arc::<Store>::default(), Arc::<Heartbeat>::default());
+    let own_node = Arc::new(node::Seen::open(config.root_dir.join("node.json")));
     let objects = Arc::<local::Store>::default();
     let object_store = objects.clone();
     let server_objects = Arc::<local::Store>::default();
@@ -209,13 +212,16 @@ pub fn run(config: &Config) -> Result<(), Error> {
     if !tellers.is_empty() {
         store.on_change(Box::new(move || tellers.iter().for_each(|tell| tell())));
     }
+    if let Some(server) = &server {
+        server.join(config, &machine, &runtime, &own_node)?;
+    }
     let (orders, given) = Orders::new();
     let more = |parts: &_| api::endpoints(config, parts, &shown_objects, &orders);
-    server::start(config, &runtime, client, &store, &heartbeat, more)?;
+    server::start(config, server.as_ref().map(|server| &server.client), &runtime, client, &store, &heartbeat, more)?;
 
     let (survey, surveys) = bounded(1);
     let workers = Workers::new(config.sync_frequency);
-    let admission = Admission::new(for_admission(config, &machine)?);
+    let admission = Admission::new(for_admission(config, &machine)?, own_node);
     let surveying = SurveyWork::new(paths, tiers, survey);
     let shown = Shown { store, probes: runtime.probes.clone() };
     let cares = (surveying, images.care);
@@ -251,14 +257,48 @@ fn heed(mut signals: Signals, wakers: &[Waker], stop: impl Fn()) {
 struct ApiServer {
     client: Arc<kube::Client>,
     seen: Arc<Seen>,
-    /// Its kubeconfig, for messages.
-    kubeconfig: String,
+    /// Where it is, and who we are to it.
+    kubeconfig: PathBuf,
 }
 
 impl ApiServer {
     fn new(config: &Config, kubeconfig: &Path) -> ApiServer {
-        let client = Arc::new(kube::Client::of_file(kubeconfig, config.node.api_rate));
-        ApiServer { client, seen: Arc::default(), kubeconfig: kubeconfig.display().to_string() }
+        let client = Arc::new(ApiServer::client(config, kubeconfig, config.node.api_rate));
+        ApiServer { client, seen: Arc::default(), kubeconfig: kubeconfig.to_owned() }
+    }
+
+    fn client(config: &Config, kubeconfig: &Path, rate: Option<Rate>) -> kube::Client {
+        let client = kube::Client::of_file(kubeconfig, rate);
+        #[cfg(feature = "tls")]
+        if config.server.tls.rotate_client {
+            return client.with_renewed(&certificates::client_file(&config.server.tls.cert_dir));
+        }
+        let _ = config;
+        client
+    }
+
+    /// Starts what makes this machine a node of the cluster. Nothing of it waits for the server.
+    fn join(
+        &self,
+        config: &Config,
+        machine: &Capacity,
+        runtime: &Runtime,
+        own_node: &Arc<node::Seen>,
+    ) -> Result<(), Error> {
+        #[cfg(feature = "tls")]
+        if let Some(certificates) = certificates::Certificates::new(config, self.client.clone()) {
+            spawn("certificates", move || certificates.run())?;
+        }
+        let client = ApiServer::client(config, &self.kubeconfig, None);
+        let parts = node::Parts {
+            client: client.within(node::Keeper::request_timeout(config)),
+            object: node::Object::new(config, machine),
+            cri: runtime.cri.clone(),
+            health: runtime.health.clone(),
+            seen: own_node.clone(),
+        };
+        let keeper = node::Keeper::new(config, parts);
+        spawn("node", move || keeper.run())
     }
 
     /// Starts what tells the server of pods, and returns what has it look.
@@ -361,7 +401,7 @@ impl Sources<'_> {
         let settings = apiserver::Settings {
             node_name: self.config.node_name.clone(),
             directory: self.config.root_dir.join("api/pods"),
-            origin: server.kubeconfig.clone(),
+            origin: server.kubeconfig.display().to_string(),
         };
         // Its pods' names are those of static pods where they mirror them.
         let channel = Channel::new(Source::Api, self.update.clone());

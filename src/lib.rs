@@ -6,6 +6,8 @@ pub mod admission;
 pub mod agent;
 pub mod api;
 pub mod backoff;
+#[cfg(feature = "tls")]
+pub mod certificates;
 pub mod cgroup;
 pub mod child;
 pub mod cluster;

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
 use serde_json::Value;
-use support::kubectl::Kubectl;
+use support::kubectl::Standalone;
 use support::node::{SOON, pod};
 use support::{BUSYBOX, eventually};
 
@@ -19,7 +19,7 @@ fn ephemeral(pod: &Value, name: &str) -> Value {
 
 #[test]
 fn debugging() {
-    let mut kubectl = Kubectl::start();
+    let mut kubectl = Standalone::start();
     kubectl.node.write("web", &pod("web", "echo hello; sleep 4321"));
     let before = kubectl.node.runs("web");
     let container = |pod: &Value| pod["status"]["containerStatuses"][0]["containerID"].clone();
@@ -90,7 +90,7 @@ fn debugging() {
 
 #[test]
 fn top() {
-    let kubectl = Kubectl::start();
+    let kubectl = Standalone::start();
     let two = support::Manifest::pod("two").main("while true; do :; done", "").container("idle", "sleep 1000", "");
     kubectl.node.add(&two.metadata("labels: {app: two}"));
     kubectl.node.write("web", &pod("web", "sleep 1000"));
@@ -113,6 +113,18 @@ fn top() {
     let raw: Value =
         serde_json::from_str(&kubectl.run(&["get", "--raw", "/apis/metrics.k8s.io/v1beta1/nodes"])).expect("is JSON");
     assert_eq!(raw["items"][0]["kind"], "NodeMetrics");
+    let ours = |args: &[&str]| {
+        let mut command = kubectl.node.containerd.cell().command(env!("CARGO_BIN_EXE_cleat"));
+        let out =
+            command.arg("top").args(args).arg("--socket").arg(kubectl.node.agent.root().join("api.sock")).output();
+        let out = out.expect("runs");
+        assert!(out.status.success(), "{args:?}: {out:?}");
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    };
+    let whole = ours(&[]);
+    assert!(whole.contains("MEMORY%") && whole.contains("web-") && whole.contains("two-"), "{whole}");
+    let one = ours(&["pod", "two", "--containers"]);
+    assert!(one.lines().count() == 3 && one.contains("idle"), "{one}");
 }
 
 /// A pod that ends only when it is killed, and has an hour until then.
@@ -122,7 +134,7 @@ fn stubborn(name: &str) -> String {
 
 #[test]
 fn deleting() {
-    let kubectl = Kubectl::start();
+    let kubectl = Standalone::start();
     let manifests = kubectl.node.agent.manifests();
     for name in ["a", "b", "c", "d", "e"] {
         kubectl.run(&["apply", "-f", &kubectl.file(&format!("{name}.yaml"), &stubborn(name))]);
@@ -172,7 +184,7 @@ fn deleting() {
 
 #[test]
 fn names_ages_and_fields() {
-    let mut kubectl = Kubectl::start();
+    let mut kubectl = Standalone::start();
     let text = pod("web", "exit 3").replace("metadata: {name: web,", "metadata: {generateName: web-,");
     let file = kubectl.file("web.yaml", &text);
     let names =
@@ -208,7 +220,7 @@ fn names_ages_and_fields() {
 
 #[test]
 fn forms_of_a_list() {
-    let kubectl = Kubectl::start();
+    let kubectl = Standalone::start();
     for name in ["a", "b", "c"] {
         kubectl.node.write(name, &pod(name, "sleep 1000"));
     }
@@ -244,7 +256,7 @@ fn forms_of_a_list() {
 
 #[test]
 fn at_a_terminal_and_with_files() {
-    let kubectl = Kubectl::start();
+    let kubectl = Standalone::start();
     let reader = pod("reader", "echo reading; while read line; do echo got $line; done; sleep 1000");
     kubectl.node.write("reader", &reader.replace("    command:", "    stdin: true\n    stdinOnce: true\n    command:"));
     kubectl.node.write("web", &pod("web", "i=0; while true; do echo line $i; i=$((i+1)); sleep 0.1; done"));
@@ -302,4 +314,60 @@ fn the_socket_from_another_pid_namespace() {
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("answers");
     assert!(text.starts_with("HTTP/1.1 200 ") && text.contains("gitVersion"), "{text}");
+}
+
+#[test]
+fn applying_on_the_servers_side() {
+    let kubectl = Standalone::start();
+    let map = |data: &str| {
+        let text = format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings}}\ndata: {{{data}}}\n");
+        kubectl.file("map.yaml", &text)
+    };
+    let data = || kubectl.json(&["get", "configmap", "settings"])["data"].clone();
+    let becomes = |want: &Value| {
+        eventually("the data", SOON, || match data() {
+            now if now == *want => Ok(()),
+            now => Err(now.to_string()),
+        });
+    };
+    let apply = |file: &str, more: &[&str]| kubectl.output(&[&["apply", "--server-side", "-f", file], more].concat());
+    let applied = |file: &str, more: &[&str]| {
+        let out = apply(file, more);
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success() && text.contains("serverside-applied"), "{out:?}");
+    };
+    applied(&map("a: one, b: two"), &[]);
+    becomes(&serde_json::json!({"a": "one", "b": "two"}));
+    // Another one has a say in another key, and not in this one.
+    applied(&map("c: three"), &["--field-manager=other"]);
+    becomes(&serde_json::json!({"a": "one", "b": "two", "c": "three"}));
+    let refused = apply(&map("a: mine"), &["--field-manager=other"]);
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && told.contains("conflict with \"kubectl\": .data.a"), "{told}");
+    // What one applies no more is gone, but not what others have.
+    applied(&map("b: new"), &[]);
+    becomes(&serde_json::json!({"b": "new", "c": "three"}));
+    applied(&map("b: forced"), &["--field-manager=other", "--force-conflicts"]);
+    becomes(&serde_json::json!({"b": "forced"}));
+    // What people have written is theirs.
+    kubectl.node.write("by-hand", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: hand}\ndata: {k: v}\n");
+    eventually("what was written by hand", SOON, || {
+        let out = kubectl.output(&["get", "configmap", "hand"]);
+        if out.status.success() { Ok(()) } else { Err(format!("{out:?}")) }
+    });
+    let file = kubectl.file("hand.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: hand}\ndata: {k: w}\n");
+    let refused = apply(&file, &[]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("before-first-apply"), "{refused:?}");
+
+    let file = kubectl.file("web.yaml", &pod("web", "sleep 1000"));
+    applied(&file, &[]);
+    kubectl.run(&["wait", "--for=condition=Ready", "pod/web", "--timeout=60s"]);
+    let uid = || kubectl.json(&["get", "pod", "web"])["metadata"]["uid"].clone();
+    let first = uid();
+    applied(&file, &[]);
+    applied(&kubectl.file("web.yaml", &pod("web", "sleep 1000")), &["--field-manager=other"]);
+    assert_eq!(uid(), first, "the same again changes nothing");
+    kubectl.run(&["delete", "-f", &file, "--timeout=60s"]);
+    applied(&kubectl.file("web.yaml", &pod("web", "sleep 2000")), &["--field-manager=third"]);
+    kubectl.node.runs("web");
 }

@@ -1,4 +1,5 @@
 //! Probes on a real containerd: each kind of them, and how they work together.
+#![cfg(feature = "tls")]
 
 mod support;
 

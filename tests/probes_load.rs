@@ -1,6 +1,7 @@
 //! Many probes at once, targets that hang, and an agent that is busy with other things, on the
 //! fault-injecting runtime. What takes how long is told, and is for `scripts/bench probes` to measure: a
 //! machine that is busy with other things is late, too.
+#![cfg(feature = "tls")]
 
 mod support;
 

@@ -137,7 +137,7 @@ pub fn node_labels(name: &str, configured: &BTreeMap<String, String>) -> BTreeMa
 }
 
 /// As images and labels have it.
-fn architecture(machine: &'static str) -> &'static str {
+pub fn architecture(machine: &'static str) -> &'static str {
     match machine {
         "x86_64" => "amd64",
         "x86" => "386",

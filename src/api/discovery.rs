@@ -15,7 +15,7 @@ pub fn version() -> Value {
         arch => arch,
     };
     json!({
-        "major": "1", "minor": "36", "gitVersion": concat!("v1.36.0+cleat-", env!("CARGO_PKG_VERSION")),
+        "major": "1", "minor": "36", "gitVersion": crate::node::KUBELET_VERSION,
         "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z",
         "goVersion": "", "compiler": "rustc", "platform": format!("{os}/{arch}"),
     })

@@ -10,10 +10,11 @@ use crossbeam::channel::{Receiver, Sender, bounded};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::object::{Object, seconds};
+use super::object::Object;
 use super::store::Store;
 use crate::cri::Cri;
 use crate::local;
+use crate::node;
 use crate::pleg::Health;
 use crate::pod::PodName;
 use crate::status::{self, events};
@@ -62,7 +63,7 @@ impl Feed {
 }
 
 fn follow(told: &Receiver<()>, sources: &Sources, store: &Store) {
-    let mut node = Condition { ready: None, since: Timestamp::now() };
+    let mut node = Condition::default();
     loop {
         let shown = node.look(sources, Instant::now(), Timestamp::now());
         if store.is_wanted(Instant::now()) {
@@ -98,9 +99,9 @@ fn objects(sources: &Sources, node: &Arc<Value>) -> Vec<Object> {
 }
 
 /// Whether the node is ready, and since when.
+#[derive(Default)]
 struct Condition {
     ready: Option<(Result<(), String>, Arc<Value>)>,
-    since: Timestamp,
 }
 
 impl Condition {
@@ -111,21 +112,14 @@ impl Condition {
                 return node.clone();
             }
         }
-        self.since = at;
-        let (status, reason, message) = match &health {
-            Ok(()) => ("True", "KubeletReady", "kubelet is posting ready status"),
-            Err(why) => ("False", "KubeletNotReady", why.as_str()),
-        };
         let mut node = sources.node.clone();
         // Asked only of one that answers.
         if let Some(version) = health.is_ok().then(|| sources.cri.version().ok()).flatten() {
             let text = format!("{}://{}", version.name, version.version);
             node["status"]["nodeInfo"]["containerRuntimeVersion"] = text.into();
         }
-        node["status"]["conditions"] = json!([{
-            "type": "Ready", "status": status, "reason": reason, "message": message,
-            "lastHeartbeatTime": seconds(at), "lastTransitionTime": seconds(self.since),
-        }]);
+        let hindrances = health.as_ref().err().cloned();
+        node["status"]["conditions"] = json!([node::conditions::ready(hindrances.as_slice(), &[], at)]);
         let node = Arc::new(node);
         self.ready = Some((health, node.clone()));
         node

@@ -21,7 +21,11 @@ use crate::sync_loop::orders::Orders;
 pub fn endpoints(config: &Config, parts: &Arc<Parts>, store: &Arc<Store>, orders: &Orders) -> Vec<Endpoint> {
     let service = |authenticator| {
         let directory = config.static_pod_path.clone().filter(|path| !path.is_file());
-        let manifests = directory.map(|directory| Manifests { directory, node_name: config.node_name.clone() });
+        let manifests = directory.map(|directory| Manifests {
+            directory,
+            applied: config.root_dir.join("applied"),
+            node_name: config.node_name.clone(),
+        });
         Arc::new(Service {
             parts: parts.clone(),
             store: store.clone(),
@@ -66,12 +70,13 @@ fn tls(config: &Config, port: u16) -> Result<(Box<dyn crate::server::http::Liste
     let certificate = tls::own_certificate(&server.tls.cert_dir, &config.node_name, &[]).map_err(|e| e.to_string())?;
     let acceptor = tls::Acceptor::new(tls::Settings {
         certificate,
+        signed: None,
         client_ca_file: server.client_ca_file.clone(),
         cipher_suites: server.tls.cipher_suites.clone(),
         min_version: server.tls.min_version,
     });
     let acceptor = acceptor.map_err(|e| e.to_string())?;
-    let authenticator = Authenticator { tokens: tokens(config)?, anonymous: false };
+    let authenticator = Authenticator { tokens: tokens(config)?, anonymous: false, webhook: None };
     let tcp = Tcp::bind((Ipv4Addr::LOCALHOST, port).into()).map_err(|e| e.to_string())?;
     Ok((Box::new(tcp.secured(Arc::new(acceptor))), authenticator))
 }

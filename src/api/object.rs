@@ -147,7 +147,7 @@ fn pod_json(pod: &Pod, status: Option<&core::PodStatus>) -> Value {
 
 /// A time as the API has it, without fractions.
 pub fn seconds(at: Timestamp) -> Value {
-    format!("{:.0}", at.round(jiff::Unit::Second).unwrap_or(at)).into()
+    crate::node::conditions::seconds(at).into()
 }
 
 fn event_json(event: &Event) -> Value {

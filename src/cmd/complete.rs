@@ -92,7 +92,8 @@ fn of_command(
     let pods = || names(&ask::Names { kind: "pods", ..names_asked });
     match (command.operands, operands.as_slice()) {
         (Operands::KindName, []) => ask::kinds(),
-        (Operands::KindName, [kind]) => names(&ask::Names { kind, ..names_asked }),
+        (Operands::Used, []) => vec!["nodes".to_owned(), "pods".to_owned()],
+        (Operands::KindName | Operands::Used, [kind]) => names(&ask::Names { kind, ..names_asked }),
         (Operands::Pod | Operands::PodCommand | Operands::PodPorts, []) => pods(),
         // What a path in a container begins with; without a colon it may be a file here.
         (Operands::Places, [] | [_]) if !last.contains(['/', ':', '.']) => {

@@ -102,6 +102,14 @@ impl Cri for Client {
         call!(self.runtime, status, "Status", api::StatusRequest::new(), self.options()).map(convert::status)
     }
 
+    fn set_pod_cidr(&self, cidr: &str) -> Result<()> {
+        let network = api::NetworkConfig { pod_cidr: cidr.to_owned(), ..Default::default() };
+        let config = api::RuntimeConfig { network_config: MessageField::some(network), ..Default::default() };
+        let request =
+            api::UpdateRuntimeConfigRequest { runtime_config: MessageField::some(config), ..Default::default() };
+        call!(self.runtime, update_runtime_config, "UpdateRuntimeConfig", request, self.options()).map(drop)
+    }
+
     fn run_pod_sandbox(&self, config: &api::PodSandboxConfig, handler: &str) -> Result<SandboxId> {
         let request = api::RunPodSandboxRequest {
             config: MessageField::some(config.clone()),

@@ -229,6 +229,8 @@ pub type Events = Box<dyn Iterator<Item = Result<ContainerEvent>> + Send>;
 pub trait Cri: Send + Sync {
     fn version(&self) -> Result<Version>;
     fn status(&self) -> Result<Status>;
+    /// Tells the runtime which addresses pods are to have: networks, with commas between them.
+    fn set_pod_cidr(&self, cidr: &str) -> Result<()>;
 
     fn run_pod_sandbox(&self, config: &api::PodSandboxConfig, handler: &str) -> Result<SandboxId>;
     fn stop_pod_sandbox(&self, id: &SandboxId) -> Result<()>;

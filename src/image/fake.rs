@@ -153,6 +153,9 @@ impl Cri for Fake {
     fn status(&self) -> Result<Status> {
         unreachable!("nothing to do with images")
     }
+    fn set_pod_cidr(&self, _: &str) -> Result<()> {
+        unreachable!("nothing to do with images")
+    }
     fn run_pod_sandbox(&self, _: &api::PodSandboxConfig, _: &str) -> Result<SandboxId> {
         unreachable!("nothing to do with images")
     }

@@ -38,6 +38,7 @@ const MAX_PAGES: usize = 1000;
 /// Shared by everybody who asks the server.
 pub struct Client {
     credentials: Credentials,
+    timeout: Duration,
     rate: Option<Mutex<Bucket>>,
 }
 
@@ -118,7 +119,18 @@ impl Client {
     }
 
     fn new(credentials: Credentials, rate: Option<Rate>) -> Client {
-        Client { credentials, rate: rate.map(|rate| Mutex::new(Bucket::new(rate))) }
+        Client { credentials, timeout: TIMEOUT, rate: rate.map(|rate| Mutex::new(Bucket::new(rate))) }
+    }
+
+    /// For requests that may take so long; watches are as they were.
+    pub fn within(self, timeout: Duration) -> Client {
+        Client { timeout, ..self }
+    }
+
+    /// Takes the certificate and its key from this file, once it is there, and not what the kubeconfig
+    /// says: there it is renewed.
+    pub fn with_renewed(self, certificate: &Path) -> Client {
+        Client { credentials: self.credentials.with_renewed(certificate), ..self }
     }
 
     /// Looks whether there is what requests are made with, without making one.
@@ -143,7 +155,7 @@ impl Client {
     /// server has at hand, which costs it less, and may be some moments old; without one it is the
     /// newest.
     pub fn list(&self, path: &str, query: &[(&str, &str)]) -> Result<List, Error> {
-        self.list_within(path, query, TIMEOUT)
+        self.list_within(path, query, self.timeout)
     }
 
     /// As [`Client::list`], each page within `time`.
@@ -221,7 +233,7 @@ impl Client {
     }
 
     fn call(&self, call: &Call) -> Result<Value, Error> {
-        self.call_within(call, TIMEOUT)
+        self.call_within(call, self.timeout)
     }
 
     fn call_within(&self, call: &Call, time: Duration) -> Result<Value, Error> {
@@ -293,7 +305,7 @@ impl Times {
         request
             .timeout_global(Some(self.whole))
             .timeout_connect(Some(CONNECT))
-            .timeout_recv_response(Some(TIMEOUT))
+            .timeout_recv_response(Some(TIMEOUT.min(self.whole)))
             .timeout_per_read(self.silence)
             .build()
     }

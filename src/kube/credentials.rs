@@ -41,6 +41,8 @@ pub struct Session {
 
 pub struct Credentials {
     from: From,
+    /// A certificate and its key, which count from when the file is there.
+    renewed: Option<PathBuf>,
     state: Mutex<Option<State>>,
 }
 
@@ -61,11 +63,15 @@ type Stamp = (PathBuf, Option<(SystemTime, u64)>);
 
 impl Credentials {
     pub fn of_file(path: &Path) -> Credentials {
-        Credentials { from: From::File(path.to_owned()), state: Mutex::new(None) }
+        Credentials { from: From::File(path.to_owned()), renewed: None, state: Mutex::new(None) }
     }
 
     pub fn of(access: Access) -> Credentials {
-        Credentials { from: From::Given(Box::new(access)), state: Mutex::new(None) }
+        Credentials { from: From::Given(Box::new(access)), renewed: None, state: Mutex::new(None) }
+    }
+
+    pub fn with_renewed(self, certificate: &Path) -> Credentials {
+        Credentials { renewed: Some(certificate.to_owned()), ..self }
     }
 
     /// What to ask with. The first time, and when files have changed, they are read, and a plugin is
@@ -103,11 +109,17 @@ impl Credentials {
     }
 
     fn read(&self, now: Instant) -> Result<State, Error> {
-        let (access, path) = match &self.from {
+        let (mut access, path) = match &self.from {
             From::File(path) => (kubeconfig::load(path)?, path.as_path()),
             From::Given(access) => ((**access).clone(), Path::new("(none)")),
         };
         let mut files = vec![stamp(path)];
+        if let Some(renewed) = &self.renewed {
+            files.push(stamp(renewed));
+            if renewed.exists() {
+                access.user.certificate = Some((Material::File(renewed.clone()), Material::File(renewed.clone())));
+            }
+        }
         let (session, expires) = session(&access, &mut files).map_err(|why| Error::new(path, why))?;
         Ok(State { session: Arc::new(session), stamps: files, expires, checked: now })
     }

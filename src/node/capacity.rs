@@ -65,7 +65,8 @@ fn cpu_list(text: &str) -> Option<u32> {
     Some(count)
 }
 
-fn meminfo_bytes(meminfo: &str, field: &str) -> u64 {
+/// A line of `/proc/meminfo`; 0 when it isn't there.
+pub(super) fn meminfo_bytes(meminfo: &str, field: &str) -> u64 {
     let line = meminfo.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
     kib.unwrap_or(0).saturating_mul(1024)

@@ -1,11 +1,26 @@
-//! What the node is: its addresses, what it has, and what of the machine its pods must not see.
+//! What the node is: its addresses, what it has, and what of the machine its pods must not see; and its
+//! object, as the API has it.
 
 pub mod capacity;
+pub mod conditions;
+mod images;
+mod info;
+mod keeper;
+mod lease;
+mod look;
+mod object;
+mod pressure;
+mod report;
+mod seen;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
 
 use crate::pod::sysctl::Kernel;
+pub use info::KUBELET_VERSION;
+pub use keeper::{Keeper, Parts};
+pub use object::{Object, Software};
+pub use seen::{Known, Seen};
 
 /// The kernel's version; `None` when it can't be read.
 pub fn kernel() -> Option<Kernel> {

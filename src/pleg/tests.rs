@@ -95,6 +95,9 @@ impl Cri for Script {
     fn status(&self) -> cri::Result<cri::Status> {
         Ok(cri::Status { supplemental_groups_policy: true, ..Default::default() })
     }
+    fn set_pod_cidr(&self, _: &str) -> cri::Result<()> {
+        unreachable!("the PLEG only looks")
+    }
     fn run_pod_sandbox(&self, _: &api::PodSandboxConfig, _: &str) -> cri::Result<SandboxId> {
         unreachable!("the PLEG only looks")
     }

@@ -51,6 +51,7 @@ impl Cri for Script {
     unasked! {
         fn version() -> Version;
         fn status() -> Status;
+        fn set_pod_cidr(&str) -> ();
         fn run_pod_sandbox(&api::PodSandboxConfig, &str) -> SandboxId;
         fn stop_pod_sandbox(&SandboxId) -> ();
         fn remove_pod_sandbox(&SandboxId) -> ();

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use crate::config::{self, Config};
 use crate::cri::Inspect;
+use crate::kube;
 use crate::runtime::Runtime;
 use crate::status::Store;
 use crate::sync_loop::Heartbeat;
@@ -31,13 +32,14 @@ pub enum Error {
 }
 
 /// Listens on the ports of the configuration, and serves them from now on; and what `more` gives, which
-/// tells of the same.
+/// tells of the same. `kube` is asked who asks, and what they may.
 ///
 /// # Errors
 /// When it can't listen. Certificates or tokens that can't be read cost the HTTPS port alone, which
 /// is told in the log: pods run without it.
 pub fn start(
     config: &Config,
+    kube: Option<&Arc<kube::Client>>,
     runtime: &Arc<Runtime>,
     inspect: Arc<dyn Inspect>,
     store: &Arc<Store>,
@@ -71,7 +73,7 @@ pub fn start(
     if server.enabled {
         let tcp = bind("HTTPS", SocketAddr::new(server.address, server.port))?;
         let handlers = Handlers { debugging: server.debugging_handlers, system_log: server.system_log_handler };
-        match secure(config, tcp) {
+        match secure(config, kube, tcp) {
             Ok((listener, access)) => add(listener, Offer::Full(handlers), Some(access)),
             Err(why) => log::error!("the HTTPS port {} is not offered: {why}", server.port),
         }
@@ -85,7 +87,7 @@ fn bind(name: &'static str, address: SocketAddr) -> Result<Tcp, Error> {
 
 /// The listener with TLS, and who may ask there.
 #[cfg(feature = "tls")]
-fn secure(config: &Config, tcp: Tcp) -> Result<(Box<dyn Listen>, Access), String> {
+fn secure(config: &Config, kube: Option<&Arc<kube::Client>>, tcp: Tcp) -> Result<(Box<dyn Listen>, Access), String> {
     let server = &config.server;
     let certificate = match &server.tls.certificate {
         Some(certificate) => certificate.clone(),
@@ -97,33 +99,53 @@ fn secure(config: &Config, tcp: Tcp) -> Result<(Box<dyn Listen>, Access), String
     };
     let acceptor = tls::Acceptor::new(tls::Settings {
         certificate,
+        signed: server.tls.bootstrap.then(|| crate::certificates::serving_file(&server.tls.cert_dir)),
         client_ca_file: server.client_ca_file.clone(),
         cipher_suites: server.tls.cipher_suites.clone(),
         min_version: server.tls.min_version,
     });
     let acceptor = Arc::new(acceptor.map_err(|e| e.to_string())?);
-    Ok((Box::new(tcp.secured(acceptor)), access(config)?))
+    Ok((Box::new(tcp.secured(acceptor)), access(config, kube)?))
 }
 
 #[cfg(not(feature = "tls"))]
-fn secure(config: &Config, _: Tcp) -> Result<(Box<dyn Listen>, Access), String> {
-    access(config)?;
+fn secure(config: &Config, kube: Option<&Arc<kube::Client>>, _: Tcp) -> Result<(Box<dyn Listen>, Access), String> {
+    access(config, kube)?;
     Err("this build lacks the feature tls".to_owned())
 }
 
-fn access(config: &Config) -> Result<Access, String> {
+fn access(config: &Config, kube: Option<&Arc<kube::Client>>) -> Result<Access, String> {
     let server = &config.server;
+    let webhook = kube.map(|kube| {
+        let ask = ask(kube.clone());
+        Arc::new(auth::Webhook::new(ask, &config.node_name, server.token_webhook, server.authorization))
+    });
     let tokens = server.token_auth_file.as_deref().map(auth::Tokens::read).transpose();
     let authenticator = auth::Authenticator {
         tokens: tokens.map_err(|e| e.to_string())?.unwrap_or_default(),
         anonymous: server.anonymous,
+        webhook: webhook.clone().filter(|_| server.token_webhook.is_some()),
     };
-    let authorizer = match server.authorization {
-        config::Authorization::AlwaysAllow => auth::Authorizer::AlwaysAllow,
-        config::Authorization::Webhook { .. } => {
+    let authorizer = match (server.authorization, webhook) {
+        (config::Authorization::AlwaysAllow, _) => auth::Authorizer::AlwaysAllow,
+        (config::Authorization::Webhook { .. }, Some(webhook)) => auth::Authorizer::Webhook(webhook),
+        (config::Authorization::Webhook { .. }, None) => {
             log::info!("there is no API server to authorize by: only members of system:masters may use the HTTPS port");
             auth::Authorizer::WebhookWithoutServer
         }
     };
     Ok(Access { authenticator, authorizer })
+}
+
+/// How the API server is asked about users.
+fn ask(kube: Arc<kube::Client>) -> auth::Ask {
+    Box::new(move |group, resource, review| {
+        let path = kube::path(&["apis", group, "v1", resource]);
+        let mut answer = kube.create(&path, review);
+        if let Err(kube::Error::Unreachable { .. }) = &answer {
+            // It may just have closed a connection that nobody used for long.
+            answer = kube.create(&path, review);
+        }
+        answer.map_err(|e| e.to_string())
+    })
 }

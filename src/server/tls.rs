@@ -44,6 +44,8 @@ pub enum Error {
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub certificate: Certificate,
+    /// A file with a certificate that the cluster signs, and its key: counts from when it is there.
+    pub signed: Option<PathBuf>,
     pub client_ca_file: Option<PathBuf>,
     /// As Go names them; empty means all. They don't concern TLS 1.3, as with Go.
     pub cipher_suites: Vec<String>,
@@ -97,11 +99,19 @@ impl Settings {
     fn stamps(&self) -> Vec<Option<SystemTime>> {
         let pair = [&self.certificate.cert_file, &self.certificate.key_file];
         let modified = |path: &PathBuf| std::fs::metadata(path).and_then(|meta| meta.modified()).ok();
-        pair.into_iter().chain(&self.client_ca_file).map(modified).collect()
+        pair.into_iter().chain(&self.client_ca_file).chain(&self.signed).map(modified).collect()
+    }
+
+    /// Where the certificate is now, and its key.
+    fn pair(&self) -> (&Path, &Path) {
+        match self.signed.as_deref().filter(|signed| signed.exists()) {
+            Some(signed) => (signed, signed),
+            None => (&self.certificate.cert_file, &self.certificate.key_file),
+        }
     }
 
     fn config(&self) -> Result<ServerConfig, Error> {
-        let (cert_file, key_file) = (&self.certificate.cert_file, &self.certificate.key_file);
+        let (cert_file, key_file) = self.pair();
         let chain = read_certificates("the certificate", cert_file)?;
         let key = PrivateKeyDer::from_pem_file(key_file).map_err(|e| read("the key", key_file, &e))?;
         let provider =
@@ -234,59 +244,6 @@ fn self_signed(node_name: &str, ips: &[IpAddr]) -> Result<(String, String), rcge
     let key = rcgen::KeyPair::generate()?;
     let certificate = params.self_signed(&key)?;
     Ok((certificate.pem(), key.serialize_pem()))
-}
-
-/// Who a certificate is for.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Subject {
-    pub common_name: String,
-    pub organizations: Vec<String>,
-}
-
-/// Reads the subject of a certificate, DER, that was found valid before.
-pub fn subject(certificate: &[u8]) -> Option<Subject> {
-    let der = CertificateDer::from_slice(certificate);
-    let certificate = webpki::EndEntityCert::try_from(&der).ok()?;
-    let mut name = certificate.subject();
-    let mut subject = Subject::default();
-    while let Some((SET, mut set)) = next(&mut name) {
-        while let Some((SEQUENCE, mut attribute)) = next(&mut set) {
-            let (kind, value) = (next(&mut attribute)?, next(&mut attribute)?);
-            let (UTF8 | PRINTABLE | IA5, bytes) = value else { continue };
-            let text = std::str::from_utf8(bytes).ok()?.to_owned();
-            match kind {
-                (OID, COMMON_NAME) => subject.common_name = text,
-                (OID, ORGANIZATION) => subject.organizations.push(text),
-                _ => {}
-            }
-        }
-    }
-    Some(subject)
-}
-
-const OID: u8 = 0x06;
-const UTF8: u8 = 0x0c;
-const PRINTABLE: u8 = 0x13;
-const IA5: u8 = 0x16;
-const SEQUENCE: u8 = 0x30;
-const SET: u8 = 0x31;
-const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
-const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
-
-/// The next DER element: its tag and its content.
-fn next<'a>(der: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
-    let (tag, rest) = der.split_first()?;
-    let (first, mut rest) = rest.split_first()?;
-    let mut length = usize::from(*first);
-    if length >= 0x80 {
-        let (bytes, after) =
-            rest.split_at_checked(length - 0x80).filter(|(bytes, _)| (1..=3).contains(&bytes.len()))?;
-        length = bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
-        rest = after;
-    }
-    let (content, after) = rest.split_at_checked(length)?;
-    *der = after;
-    Some((*tag, content))
 }
 
 #[cfg(test)]

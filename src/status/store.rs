@@ -52,7 +52,10 @@ impl Store {
         let key = (pod.name.clone(), pod.uid.clone());
         match pods.get_mut(&key) {
             Some(stored) => (stored.pod, stored.ending) = (pod, false),
-            None => _ = pods.insert(key, StoredPod { pod, status: None, stopped: false, seen: Instant::now(), ending: false }),
+            None => {
+                _ = pods
+                    .insert(key, StoredPod { pod, status: None, stopped: false, seen: Instant::now(), ending: false })
+            }
         }
         drop(pods);
         self.tell();

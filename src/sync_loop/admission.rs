@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::admission::{self, Node, Refusal, Wants};
+use crate::node::{Known, Seen};
 use crate::pod::resources::requests;
 use crate::pod::{Pod, PodUid, Source, core};
 use crate::status;
@@ -25,6 +26,9 @@ pub enum Aside {
 /// The pods that stand aside, in the order in which they came.
 pub struct Admission {
     node: Node,
+    /// The node as the API server has it, where there is one.
+    seen: Arc<Seen>,
+    known: Option<Arc<Known>>,
     aside: Vec<(Arc<Pod>, Aside)>,
     /// Pods that run as they were before, since the node can't hold what they ask for now.
     resizes: HashMap<PodUid, (Arc<Pod>, Refusal)>,
@@ -33,8 +37,23 @@ pub struct Admission {
 }
 
 impl Admission {
-    pub fn new(node: Node) -> Admission {
-        Admission { node, aside: Vec::new(), resizes: HashMap::new(), freed: false }
+    pub fn new(node: Node, seen: Arc<Seen>) -> Admission {
+        Admission { node, seen, known: None, aside: Vec::new(), resizes: HashMap::new(), freed: false }
+    }
+
+    /// Goes by the labels that the API server has of the node now; its administrator may change them.
+    /// Returns whether they are known for the first time, for which its pods wait.
+    pub fn look_at_node(&mut self) -> bool {
+        let Some(known) = self.seen.known() else { return false };
+        if self.known.as_ref().is_some_and(|before| Arc::ptr_eq(before, &known)) {
+            return false;
+        }
+        if self.node.labels != known.labels {
+            self.node.labels = known.labels.clone();
+            // They may be what a pod lacked.
+            self.freed = true;
+        }
+        self.known.replace(known).is_none()
     }
 
     /// The runtime was seen, and this is what it can do now.
@@ -93,7 +112,7 @@ impl Admission {
             Aside::Waits(victims) => !victims.iter().any(&is_there),
             // To the API a pod that has failed has failed for good.
             Aside::Refused(_) | Aside::Preempted if pod.source == Source::Api => false,
-            Aside::Refused(refusal) => refusal.may_pass_when_a_pod_ends(),
+            Aside::Refused(refusal) => refusal.may_pass_when_a_pod_ends() || refusal.wants == Wants::Node,
             Aside::Preempted => !is_there(&pod.uid),
         };
         let mut pods: Vec<_> = self.aside.iter().filter(worth).map(|(pod, _)| pod.clone()).collect();
@@ -101,9 +120,12 @@ impl Admission {
         pods
     }
 
-    /// The pods that came before it was known what runs, those of them first that ran before.
+    /// The pods that came before it was known what runs, those of them first that ran before. Pods of an
+    /// API server wait until it is known what that has of the node: they may be for its labels.
     pub fn take_early(&mut self, ran: impl Fn(&PodUid) -> bool) -> Vec<Arc<Pod>> {
-        let (early, others) = std::mem::take(&mut self.aside).into_iter().partition(|(_, why)| *why == Aside::TooEarly);
+        let known = self.known.is_some();
+        let is_early = |(pod, why): &(Arc<Pod>, Aside)| *why == Aside::TooEarly && (known || pod.source != Source::Api);
+        let (early, others) = std::mem::take(&mut self.aside).into_iter().partition(is_early);
         self.aside = others;
         let (old, new): (Vec<_>, Vec<_>) = early.into_iter().map(|(pod, _)| pod).partition(|pod| ran(&pod.uid));
         old.into_iter().chain(new).collect()
@@ -154,14 +176,15 @@ mod tests {
 
     fn admission() -> Admission {
         let has = [("cpu", 1000), ("memory", 1 << 30), ("pods", 2)];
-        Admission::new(Node {
+        let node = Node {
             name: "edge-1".to_owned(),
             labels: Default::default(),
             taints: Vec::new(),
             allocatable: has.map(|(name, n)| (name.to_owned(), n)).into_iter().collect(),
             sysctls: Allowlist::new(None, &[]).expect("a list"),
             strict_supplemental_groups: false,
-        })
+        };
+        Admission::new(node, Arc::new(Seen::open("/nonexistent/node.json".into())))
     }
 
     fn of(name: &str, resources: &str, priority: i32) -> Arc<Pod> {
@@ -197,14 +220,46 @@ mod tests {
     }
 
     #[test]
+    fn labels_of_the_api_server_count() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut a = admission();
+        a.seen = Arc::new(Seen::open(dir.path().join("node.json")));
+        let mut pod = pod("p", spec(&[], &[""]));
+        pod.spec.node_selector = Some([("room".to_owned(), "7".to_owned())].into());
+        let pod = Arc::new(pod);
+        a.look_at_node();
+        let refusal = a.ask(&pod, &[]).expect_err("is for other nodes");
+        a.put_aside(pod.clone(), Aside::Refused(refusal));
+        assert!(!a.take_freed());
+        a.seen.note(&serde_json::json!({"metadata": {"labels": {"room": "7"}}}));
+        a.look_at_node();
+        assert!(a.take_freed());
+        assert_eq!(names(&a.to_ask_again(|_| false)), ["p"]);
+        assert_eq!(a.ask(&pod, &[]), Ok(vec![]));
+        a.seen.note(&serde_json::json!({"metadata": {"labels": {"room": "7"}}}));
+        a.look_at_node();
+        assert!(!a.take_freed(), "they are the same");
+    }
+
+    #[test]
     fn what_ran_before_comes_first() {
         let mut a = admission();
         for name in ["a", "b", "c"] {
             a.put_aside(of(name, "", 0), Aside::TooEarly);
         }
+        let mut of_server = Pod::clone(&of("d", "", 0));
+        of_server.source = Source::Api;
+        a.put_aside(Arc::new(of_server), Aside::TooEarly);
         let pods = a.take_early(|uid| uid.as_str() == "c");
         assert_eq!(names(&pods), ["c", "a", "b"]);
         assert!(a.aside(&PodUid::new("a")).is_none());
+        // The server has not said yet what it has of the node.
+        let dir = tempfile::tempdir().expect("a directory");
+        a.seen = Arc::new(Seen::open(dir.path().join("node.json")));
+        assert!(!a.look_at_node());
+        a.seen.note(&serde_json::json!({"metadata": {"uid": "u"}}));
+        assert!(a.look_at_node() && !a.look_at_node());
+        assert_eq!(names(&a.take_early(|_| false)), ["d"]);
     }
 
     #[test]

@@ -218,6 +218,9 @@ impl Handler {
 
     /// Asks again for what was refused, if there may be more room now.
     fn ask_again(&mut self, now: Instant) {
+        if self.admission.look_at_node() {
+            self.admit_early(now);
+        }
         if !self.admission.take_freed() {
             return;
         }
@@ -322,6 +325,7 @@ impl SyncHandler for Handler {
             }
             self.admission.put_aside(pod, Aside::TooEarly);
         }
+        self.admission.look_at_node();
         self.admit_early(now);
     }
 
@@ -339,7 +343,10 @@ impl SyncHandler for Handler {
             self.surveys.totals_changed = true;
             match self.shown.store.pod(&pod.name, &pod.uid).filter(|pod| self.workers.knows(&pod.uid)) {
                 Some(pod) => self.end(orders::ending(&pod, pod.grace_period(), Timestamp::now())),
-                None => self.shown.store.remove(&pod),
+                None => {
+                    self.shown.store.remove(&pod);
+                    self.workers.unwant(&pod.uid);
+                }
             }
         }
     }

@@ -9,6 +9,7 @@ use cleat::admission;
 use cleat::cgroup::Version;
 use cleat::cgroup::policy::{MemoryQos, Policy};
 use cleat::cri::{Image, ImageUser};
+use cleat::local::{Service, ServicePort};
 use cleat::pod::core;
 use cleat::pod::env::Resources;
 use cleat::pod::quantity::Quantity;
@@ -32,7 +33,8 @@ pub struct Setting {
     pub image: Image,
     /// A node that has more than enough.
     pub admission: admission::Node,
-    pub services: Vec<core::Service>,
+    /// With their namespaces.
+    pub services: Vec<(&'static str, Service)>,
     pub policy: Policy,
 }
 
@@ -131,7 +133,7 @@ impl Setting {
     }
 }
 
-fn services() -> Vec<core::Service> {
+fn services() -> Vec<(&'static str, Service)> {
     vec![
         service("default", "kubernetes", "10.96.0.1", &[("https", 443, "TCP")]),
         service("default", "my-db", "10.96.0.20", &[("sql", 5432, "TCP"), ("stats", 9187, "UDP")]),
@@ -145,22 +147,14 @@ fn allocatable() -> Resources {
     amounts.map(|(name, text)| (name.to_owned(), Quantity::parse(text).expect("a quantity"))).into()
 }
 
-fn service(namespace: &str, name: &str, ip: &str, ports: &[(&str, i32, &str)]) -> core::Service {
-    let port = |(name, port, protocol): &(&str, i32, &str)| core::ServicePort {
-        name: Some((*name).to_owned()),
+fn service(namespace: &'static str, name: &str, ip: &str, ports: &[(&str, i32, &str)]) -> (&'static str, Service) {
+    let port = |(name, port, protocol): &(&str, i32, &str)| ServicePort {
+        name: (*name).to_owned(),
         port: *port,
-        protocol: Some((*protocol).to_owned()),
-        ..Default::default()
+        protocol: (*protocol).to_owned(),
     };
-    let mut service = core::Service::default();
-    service.metadata.namespace = Some(namespace.to_owned());
-    service.metadata.name = Some(name.to_owned());
-    service.spec = Some(core::ServiceSpec {
-        cluster_ip: Some(ip.to_owned()),
-        ports: Some(ports.iter().map(port).collect()),
-        ..Default::default()
-    });
-    service
+    let ports = ports.iter().map(port).collect();
+    (namespace, Service { name: name.to_owned(), cluster_ip: ip.to_owned(), ports })
 }
 
 /// What variables can refer to.

@@ -85,11 +85,15 @@ fn of_container(
     container: &core::Container,
     has_hosts: bool,
 ) -> Result<(api::ContainerConfig, Vec<Event>), request::ConfigError> {
+    let of = |namespace: &str| {
+        let all = setting.services.iter().filter(|(of, _)| *of == namespace);
+        all.map(|(_, service)| service.clone()).collect::<Vec<_>>()
+    };
     let (env, events) = environment(&EnvInput {
         context: cx,
         container,
         pod_ips: &setting.pod_ips,
-        services: &setting.services,
+        services: (&of(&cx.pod.name.namespace), &of("default")),
         lookup: &Objects,
     })?;
     let volumes = cx.pod.spec.volumes.iter().flatten();

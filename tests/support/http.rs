@@ -13,6 +13,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::Cell;
 
+const LOOPBACK: &str = "127.0.0.1";
 const SOON: Duration = Duration::from_secs(30);
 
 #[derive(Clone)]
@@ -20,6 +21,8 @@ pub struct Client {
     cell: Arc<Cell>,
     port: u16,
     tls: Option<Arc<ClientConfig>>,
+    /// What the server's certificate has to be for.
+    name: &'static str,
     /// Headers of each request.
     headers: String,
 }
@@ -57,20 +60,56 @@ impl Authority {
         path
     }
 
+    /// Its key, PEM.
+    pub fn key_pem(&self) -> String {
+        self.key.serialize_pem()
+    }
+
     /// A client's certificate.
     pub fn identity(&self, user: &str, group: Option<&str>) -> Identity {
+        let (certificate, key) = self.client(user, group.as_slice());
+        Identity {
+            chain: vec![CertificateDer::from_pem_slice(certificate.as_bytes()).expect("is one")],
+            key: PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("is a key"),
+        }
+    }
+
+    /// A client's certificate and its key, PEM.
+    pub fn client(&self, user: &str, groups: &[&str]) -> (String, String) {
+        self.sign(&Authority::of_client(user, groups))
+    }
+
+    /// As [`Authority::client`], of one that has ended.
+    pub fn ended_client(&self, user: &str, groups: &[&str]) -> (String, String) {
+        let mut params = Authority::of_client(user, groups);
+        (params.not_before, params.not_after) = (rcgen::date_time_ymd(2020, 1, 1), rcgen::date_time_ymd(2020, 2, 1));
+        self.sign(&params)
+    }
+
+    fn of_client(user: &str, groups: &[&str]) -> rcgen::CertificateParams {
         let mut params = rcgen::CertificateParams::new(vec![]).expect("has no names");
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(rcgen::DnType::CommonName, user);
-        if let Some(group) = group {
-            params.distinguished_name.push(rcgen::DnType::OrganizationName, group);
+        for group in groups {
+            params.distinguished_name.push(rcgen::DnType::OrganizationName, *group);
         }
         params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+        params
+    }
+
+    /// A server's certificate for these names and addresses, and its key, PEM.
+    pub fn server(&self, names: &[&str]) -> (String, String) {
+        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = rcgen::CertificateParams::new(names).expect("are names");
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
+        self.sign(&params)
+    }
+
+    fn sign(&self, params: &rcgen::CertificateParams) -> (String, String) {
         let key = rcgen::KeyPair::generate().expect("a key");
         let issuer = rcgen::Issuer::from_params(&self.params, &self.key);
         let certificate = params.signed_by(&key, &issuer).expect("is signed");
-        let der = PrivateKeyDer::try_from(key.serialize_der()).expect("is a key");
-        Identity { chain: vec![certificate.der().clone()], key: der }
+        (certificate.pem(), key.serialize_pem())
     }
 }
 
@@ -95,7 +134,7 @@ impl Answer {
 
 impl Client {
     pub fn plain(cell: &Arc<Cell>, port: u16) -> Client {
-        Client { cell: cell.clone(), port, tls: None, headers: String::new() }
+        Client { cell: cell.clone(), port, tls: None, name: LOOPBACK, headers: String::new() }
     }
 
     /// Trusts the certificate in a file alone.
@@ -109,7 +148,11 @@ impl Client {
             Some(Identity { chain, key }) => builder.with_client_auth_cert(chain, key).expect("they fit"),
             None => builder.with_no_client_auth(),
         };
-        Client { cell: cell.clone(), port, tls: Some(Arc::new(config)), headers: String::new() }
+        Client { cell: cell.clone(), port, tls: Some(Arc::new(config)), name: LOOPBACK, headers: String::new() }
+    }
+
+    pub fn named(self, name: &'static str) -> Client {
+        Client { name, ..self }
     }
 
     pub fn with_token(mut self, token: &str) -> Client {
@@ -122,7 +165,7 @@ impl Client {
         socket.set_read_timeout(Some(SOON))?;
         socket.set_write_timeout(Some(SOON))?;
         let Some(config) = &self.tls else { return Ok(Stream::Plain(socket)) };
-        let name = ServerName::try_from("127.0.0.1").expect("is a name");
+        let name = ServerName::try_from(self.name).expect("is a name");
         let tls = ClientConnection::new(config.clone(), name).map_err(io::Error::other)?;
         Ok(Stream::Tls(Box::new(StreamOwned::new(tls, socket))))
     }

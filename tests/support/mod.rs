@@ -11,6 +11,8 @@ pub mod agent;
 pub mod apiserver;
 pub mod cell;
 pub mod cgroups;
+#[cfg(feature = "tls")]
+pub mod cluster;
 pub mod containerd;
 pub mod cri;
 #[cfg(feature = "tls")]
@@ -23,6 +25,7 @@ pub mod node;
 pub mod pods;
 pub mod process;
 pub mod registry;
+#[cfg(feature = "tls")]
 pub mod target;
 pub mod web;
 

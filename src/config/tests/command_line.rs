@@ -88,7 +88,6 @@ fn warnings_of_flags() {
         "--anonymous-auth=true",
     ];
     let expected = [
-        "--bootstrap-kubeconfig is known but not served yet; it is ignored",
         "--pod-infra-container-image is ignored: it is deprecated, and the runtime's configuration names the sandbox image",
     ];
     assert_eq!(run(&[], &args).unwrap().warnings, expected);

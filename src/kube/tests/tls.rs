@@ -55,7 +55,7 @@ fn serve(authority: &Authority, (certificate, key): (String, String)) -> String 
             let mut stream = BufReader::new(StreamOwned::new(connection, stream.expect("accepts")));
             let Some((head, _)) = read_request(&mut stream) else { continue };
             let client = stream.get_ref().conn.peer_certificates().and_then(<[_]>::first);
-            let subject = client.and_then(|der| crate::server::tls::subject(der)).unwrap_or_default();
+            let subject = client.and_then(|der| crate::certificates::subject(der)).unwrap_or_default();
             let host =
                 head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("host: ").map(str::to_owned));
             let said = answer(200, &json!({"client": subject.common_name, "host": host}));

@@ -26,8 +26,8 @@ fn tokens() {
 
 #[test]
 fn who_asks() {
-    let open = Authenticator { tokens: Tokens::parse(FILE).expect("is good"), anonymous: true };
-    let closed = Authenticator { tokens: Tokens::parse(FILE).expect("is good"), anonymous: false };
+    let open = Authenticator { tokens: Tokens::parse(FILE).expect("is good"), anonymous: true, webhook: None };
+    let closed = Authenticator { tokens: Tokens::parse(FILE).expect("is good"), anonymous: false, webhook: None };
     // (headers, with anonymous requests, without)
     type Table<'a> = &'a [(&'a [(&'a str, &'a str)], Option<&'a str>, Option<&'a str>)];
     let table: Table<'_> = &[
@@ -58,7 +58,7 @@ fn a_certificate_comes_before_a_token() {
     params.distinguished_name.push(rcgen::DnType::OrganizationName, "system:masters");
     let key = rcgen::KeyPair::generate().expect("a key");
     let der = params.self_signed(&key).expect("is made").der().to_vec();
-    let authenticator = Authenticator { tokens: Tokens::parse(FILE).expect("is good"), anonymous: true };
+    let authenticator = Authenticator { tokens: Tokens::parse(FILE).expect("is good"), anonymous: true, webhook: None };
     let head = Head::example("GET", "/pods", &[("Authorization", "Bearer secret")]);
     let user = authenticator.authenticate(&head, &peer(Some(der))).expect("is known");
     assert_eq!((user.name.as_str(), user.is_in("system:masters")), ("kubelet-client", true));

@@ -3,7 +3,7 @@ use super::*;
 fn settings(dir: &Path, suites: &[&str], min_version: TlsVersion) -> Settings {
     let certificate = own_certificate(dir, "edge-1", &["192.0.2.10".parse().expect("an address")]).expect("is made");
     let cipher_suites = suites.iter().map(|s| (*s).to_owned()).collect();
-    Settings { certificate, client_ca_file: None, cipher_suites, min_version }
+    Settings { certificate, signed: None, client_ca_file: None, cipher_suites, min_version }
 }
 
 #[test]
@@ -19,7 +19,7 @@ fn a_certificate_is_made_once() {
     settings(&dir, &[], TlsVersion::Default).config().expect("they fit");
     assert_eq!(std::fs::read(&first.certificate.cert_file).expect("is there"), text);
     let der = CertificateDer::from_pem_slice(&text).expect("is PEM");
-    assert_eq!(subject(&der).map(|s| s.common_name).as_deref(), Some("edge-1"));
+    assert_eq!(crate::certificates::subject(&der).map(|s| s.common_name).as_deref(), Some("edge-1"));
 }
 
 #[test]
@@ -77,26 +77,17 @@ fn a_new_certificate_is_read_and_a_broken_one_is_not() {
 }
 
 #[test]
-fn subjects() {
-    let subject_of = |organizations: &[&str]| {
-        let mut params = rcgen::CertificateParams::new(vec![]).expect("has no names");
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(rcgen::DnType::CommonName, "jane");
-        for organization in organizations {
-            params.distinguished_name.push(rcgen::DnType::OrganizationName, *organization);
-        }
-        params.distinguished_name.push(rcgen::DnType::LocalityName, "x".repeat(200));
-        let key = rcgen::KeyPair::generate().expect("a key");
-        subject(params.self_signed(&key).expect("is made").der())
-    };
-    let want = |organizations: &[&str]| {
-        let organizations = organizations.iter().map(|o| (*o).to_owned()).collect();
-        Some(Subject { common_name: "jane".to_owned(), organizations })
-    };
-    assert_eq!(subject_of(&[]), want(&[]));
-    assert_eq!(subject_of(&["system:masters"]), want(&["system:masters"]));
-    assert_eq!(subject(b"none"), None);
-    for broken in [&[0x30][..], &[0x30, 0x84, 1, 1, 1, 1], &[0x30, 5, 1], &[0x30, 0x80], &[0x30, 0x83, 0xff]] {
-        assert_eq!(next(&mut &*broken), None, "{broken:?}");
-    }
+fn what_the_cluster_signed_counts() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let signed = dir.path().join("signed.pem");
+    let settings = Settings { signed: Some(signed.clone()), ..settings(dir.path(), &[], TlsVersion::Default) };
+    assert_eq!(settings.pair().0, settings.certificate.cert_file);
+    let start = Instant::now();
+    let acceptor = Acceptor::new(settings.clone()).expect("is made");
+    let first = acceptor.current(start);
+    let both = [&settings.certificate.cert_file, &settings.certificate.key_file]
+        .map(|path| std::fs::read(path).expect("is there"));
+    std::fs::write(&signed, both.concat()).expect("writes");
+    assert_eq!(settings.pair(), (signed.as_path(), signed.as_path()));
+    assert!(!Arc::ptr_eq(&first, &acceptor.current(start + 2 * CHECK)), "it is there now");
 }

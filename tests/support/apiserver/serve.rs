@@ -120,7 +120,9 @@ fn refuse<T>(code: u16, reason: &'static str, message: &str) -> Result<T, Refusa
 }
 
 /// Resource, namespace, name, subresource.
-fn place(path: &[String]) -> Option<(&str, Option<&str>, Option<&str>, Option<&str>)> {
+type Place<'p> = (&'p str, Option<&'p str>, Option<&'p str>, Option<&'p str>);
+
+fn place(path: &[String]) -> Option<Place<'_>> {
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     let rest = match path.as_slice() {
         ["api", "v1", rest @ ..] | ["apis", _, _, rest @ ..] => rest,
@@ -153,8 +155,11 @@ fn answer(request: &Request, shared: &Shared) -> Result<Value, Refusal> {
         ("GET", Some(name), None) => objects.get(resource, in_namespace, name),
         ("POST", None, None) => objects.create(resource, in_namespace, request.body.clone()),
         ("POST", Some(name), Some("token")) => token(request, objects, in_namespace, name),
-        ("PATCH", Some(name), Some("status")) if resource == "pods" => match request.content_type.as_str() {
-            "application/strategic-merge-patch+json" => objects.patch_status(in_namespace, name, &request.body),
+        ("PUT", Some(name), None) => objects.update(resource, in_namespace, name, request.body.clone()),
+        ("PATCH", Some(name), Some("status")) => match request.content_type.as_str() {
+            "application/strategic-merge-patch+json" => {
+                objects.patch_status(resource, in_namespace, name, &request.body)
+            }
             _ => refuse(415, "UnsupportedMediaType", "this double knows strategic merges of a status only"),
         },
         ("DELETE", Some(name), None) => {
