@@ -6,12 +6,22 @@ pub mod checked;
 pub mod mounts;
 mod remove;
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 pub use remove::{remove_entries, remove_tree};
+
+/// What stands before and behind the name of a file that is being written.
+const BEFORE: &str = ".";
+const BEHIND: &str = ".new";
+
+/// Whether a file of this name is one that [`write_atomic`] is writing.
+pub fn is_temporary(name: &str) -> bool {
+    name.strip_prefix(BEFORE).and_then(|rest| rest.strip_suffix(BEHIND)).is_some_and(|name| !name.is_empty())
+}
 
 /// Writes a file so that at every instant the old content or the new one is there, whole.
 ///
@@ -20,9 +30,9 @@ pub use remove::{remove_entries, remove_tree};
 pub fn write_atomic(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let parent = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    let mut temporary = std::ffi::OsString::from(".");
+    let mut temporary = OsString::from(BEFORE);
     temporary.push(name);
-    temporary.push(".new");
+    temporary.push(BEHIND);
     let temporary = parent.join(temporary);
     let result = (|| {
         let mut file = File::options().write(true).create(true).truncate(true).mode(mode).open(&temporary)?;

@@ -2,8 +2,10 @@
 
 #![allow(unsafe_code)]
 
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::{env, fs};
+use std::{env, fs, io};
 
 /// Keeps the allocator to one arena. With one for each thread, every thread that once held much
 /// memory keeps it; the agent has many threads that hold little.
@@ -25,6 +27,30 @@ pub fn give_back() {
         // SAFETY: the range is a whole private mapping of a file that was never written to, so that what is
         // dropped is read from the file again when it is needed.
         let _ = unsafe { libc::madvise(start as *mut libc::c_void, length, libc::MADV_DONTNEED) };
+    }
+}
+
+/// The user of the process at the other end of a socket.
+///
+/// # Errors
+/// Of the system.
+pub fn peer_uid(socket: &UnixStream) -> io::Result<u32> {
+    // Not rustix's: to that a process has a number above 0, and one of another PID namespace has none.
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut size = libc::socklen_t::try_from(size_of::<libc::ucred>()).map_err(io::Error::other)?;
+    // SAFETY: the descriptor is open, and there is room for as many bytes as is said.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            std::ptr::from_mut(&mut peer).cast(),
+            &raw mut size,
+        )
+    };
+    match result {
+        0 => Ok(peer.uid),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
@@ -62,6 +88,12 @@ c000-d000 r-xp 00000000 00:00 0
 d000-e000 r--p 00008000 fe:00 11 /usr/bin/cleat
 ";
         assert_eq!(unwritten(maps, Path::new("/usr/bin/cleat")), [(0x1000, 0x2000), (0x3000, 0x6000)]);
+    }
+
+    #[test]
+    fn who_is_at_the_other_end() {
+        let (one, _other) = UnixStream::pair().expect("a pair");
+        assert_eq!(peer_uid(&one).expect("is told"), rustix::process::geteuid().as_raw());
     }
 
     #[test]

@@ -18,6 +18,7 @@ use support::{NODE, eventually};
 
 const PLAIN: u16 = 10255;
 const SECURE: u16 = 10250;
+const API: u16 = 10270;
 /// An answer to somebody who means it, whatever others do: a second at most on a machine that has nothing
 /// else to do, and less than the time after which clients give up on one that is overrun.
 const PROMPT: Duration = Duration::from_secs(15);
@@ -40,7 +41,7 @@ impl Victim {
         let authority = Authority::new("clients");
         let ca = authority.write(containerd.cell().dir().join("ca.crt"));
         let tokens = containerd.cell().dir().join("tokens.csv");
-        fs::write(&tokens, "good-token,jane,1\n").expect("writes");
+        fs::write(&tokens, "good-token,jane,1,\"system:masters\"\n").expect("writes");
         agent.configure(json!({"authentication": {
             "anonymous": {"enabled": false},
             "webhook": {"enabled": false},
@@ -67,6 +68,11 @@ impl Victim {
         Client::tls(self.node.containerd.cell(), SECURE, &trusted, None).with_token("good-token")
     }
 
+    fn api(&self) -> Client {
+        let trusted = self.node.agent.root().join("pki/kubelet.crt");
+        Client::tls(self.node.containerd.cell(), API, &trusted, None).with_token("good-token")
+    }
+
     /// KiB of a line of the process' status.
     fn memory(&self, line: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).expect("reads");
@@ -78,15 +84,17 @@ impl Victim {
         fs::read_dir(format!("/proc/{}/task", self.pid)).expect("lists").count()
     }
 
-    /// Both ports answer at once.
+    /// All ports answer at once.
     #[track_caller]
     fn is_prompt(&self) {
         let start = Instant::now();
         assert_eq!(self.plain().get("/healthz").body, "ok");
-        eventually("a list of pods", PROMPT, || match self.secure().get("/pods").status {
-            200 => Ok(()),
-            status => Err(format!("status {status}")),
-        });
+        for (client, path) in [(self.secure(), "/pods"), (self.api(), "/api/v1/pods")] {
+            eventually("a list of pods", PROMPT, || match client.get(path).status {
+                200 => Ok(()),
+                status => Err(format!("status {status}")),
+            });
+        }
         assert!(start.elapsed() < PROMPT, "{:?}", start.elapsed());
     }
 
@@ -122,7 +130,7 @@ fn connections_that_lead_nowhere() {
     let hello = [0x16, 3, 1, 0x3f, 0xff, 1, 0, 0x3f, 0xfb, 3, 3];
     let mut crowd: Vec<(usize, TcpStream)> = Vec::new();
     for i in 0..1000 {
-        for port in [PLAIN, SECURE] {
+        for port in [PLAIN, SECURE, API] {
             let mut socket = victim.node.containerd.cell().connect(port).expect("connects");
             match i % 3 {
                 0 => {}
@@ -149,7 +157,7 @@ fn connections_that_lead_nowhere() {
     }
     let (after, peak) = (victim.memory("VmRSS"), victim.memory("VmHWM"));
     println!(
-        "2000 connections: {before} KiB before, {after} after, {peak} at most; {threads} threads, then {}",
+        "3000 connections: {before} KiB before, {after} after, {peak} at most; {threads} threads, then {}",
         victim.threads()
     );
     assert!(peak < before + GROWTH, "{before} KiB, then {peak}");
@@ -203,6 +211,62 @@ fn readers_that_never_read() {
     victim.is_well();
 }
 
+/// For all headers that are sent by hand.
+const AUTH: &str = "Host: x\r\nAuthorization: Bearer good-token\r\n";
+
+/// What is no name, in a path.
+const BAD_NAMES: [&str; 14] = [
+    "..",
+    "%2e%2e",
+    ".",
+    "",
+    "..%2f..%2f..%2fetc%2fpasswd",
+    "%2fetc%2fpasswd",
+    "..%5c..",
+    "a%00b",
+    "%ff",
+    "%c0%ae%c0%ae",
+    "../../../../etc/passwd",
+    "*",
+    "default_web",
+    "a%0d%0aSet-Cookie:%20x=y",
+];
+
+/// Heads that are too long, and requests that hide another one, get one answer: no.
+#[track_caller]
+fn is_one_answer(clients: &[Client], list: &str, hidden: &str) {
+    let n = hidden.len();
+    let requests = [
+        (format!("GET {list} HTTP/1.1\r\n{AUTH}X: {}\r\n\r\n", "a".repeat(1 << 20)), 431),
+        (format!("GET /{} HTTP/1.1\r\n{AUTH}\r\n", "a".repeat(1 << 20)), 431),
+        (format!("GET {list} HTTP/1.1\r\n{AUTH}{}\r\n", "X: a\r\n".repeat(1000)), 431),
+        (
+            format!(
+                "POST {list} HTTP/1.1\r\n{AUTH}Content-Length: {n}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{hidden}"
+            ),
+            400,
+        ),
+        (format!("POST {list} HTTP/1.1\r\n{AUTH}Content-Length: 0\r\nContent-Length: {n}\r\n\r\n{hidden}"), 400),
+        (format!("POST {list} HTTP/1.1\r\n{AUTH}Transfer-Encoding: x, chunked\r\n\r\n0\r\n\r\n{hidden}"), 501),
+        (format!("POST {list} HTTP/1.1\r\n{AUTH}Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n{hidden}"), 400),
+        (format!("GET {list} HTTP/1.1\r\n{AUTH}X: a\n\n{hidden}"), 400),
+        (format!("GET {list} HTTP/1.1\r\n{AUTH}Content-Length: {n}\r\nConnection: close\r\n\r\n{hidden}"), 200),
+        (format!("GET {list} HTTP/1.1\r\n{AUTH}Content-Length: 1000000\r\n\r\n{hidden}"), 200),
+    ];
+    for client in clients {
+        for (request, status) in &requests {
+            match client.raw(request.as_bytes()) {
+                Ok(answer) => {
+                    assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request:.200}: {answer}");
+                    assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{request:.200}: {answer}");
+                }
+                // It was told, and had more to say than is listened to.
+                Err(e) => assert!(*status == 431, "{request:.200}: {e}"),
+            }
+        }
+    }
+}
+
 #[test]
 fn requests_that_are_refused() {
     let victim = Victim::start();
@@ -214,60 +278,12 @@ fn requests_that_are_refused() {
     let known = Client::tls(victim.node.containerd.cell(), SECURE, &trusted, Some(known));
     assert_eq!(known.get("/pods").status, 200);
 
-    let auth = "Host: x\r\nAuthorization: Bearer good-token\r\n";
-    let hidden = format!("POST /run/default/web-{NODE}/main?cmd=touch+/tmp/smuggled HTTP/1.1\r\n{auth}\r\n");
-    let n = hidden.len();
-    let oversized = [
-        (format!("GET /pods HTTP/1.1\r\n{auth}X: {}\r\n\r\n", "a".repeat(1 << 20)), 431),
-        (format!("GET /{} HTTP/1.1\r\n{auth}\r\n", "a".repeat(1 << 20)), 431),
-        (format!("GET /pods HTTP/1.1\r\n{auth}{}\r\n", "X: a\r\n".repeat(1000)), 431),
-    ];
-    let smuggling = [
-        (
-            format!(
-                "POST /pods HTTP/1.1\r\n{auth}Content-Length: {n}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{hidden}"
-            ),
-            400,
-        ),
-        (format!("POST /pods HTTP/1.1\r\n{auth}Content-Length: 0\r\nContent-Length: {n}\r\n\r\n{hidden}"), 400),
-        (format!("POST /pods HTTP/1.1\r\n{auth}Transfer-Encoding: x, chunked\r\n\r\n0\r\n\r\n{hidden}"), 501),
-        (format!("POST /pods HTTP/1.1\r\n{auth}Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n{hidden}"), 400),
-        (format!("GET /pods HTTP/1.1\r\n{auth}X: a\n\n{hidden}"), 400),
-        (format!("GET /pods HTTP/1.1\r\n{auth}Content-Length: {n}\r\nConnection: close\r\n\r\n{hidden}"), 200),
-        (format!("GET /pods HTTP/1.1\r\n{auth}Content-Length: 1000000\r\n\r\n{hidden}"), 200),
-    ];
-    for client in [victim.plain(), victim.secure()] {
-        for (request, status) in oversized.iter().chain(&smuggling) {
-            match client.raw(request.as_bytes()) {
-                Ok(answer) => {
-                    assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request:.200}: {answer}");
-                    assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{request:.200}: {answer}");
-                }
-                // It was told, and had more to say than is listened to.
-                Err(e) => assert!(*status == 431, "{request:.200}: {e}"),
-            }
-        }
-    }
+    let hidden = format!("POST /run/default/web-{NODE}/main?cmd=touch+/tmp/smuggled HTTP/1.1\r\n{AUTH}\r\n");
+    is_one_answer(&[victim.plain(), victim.secure()], "/pods", &hidden);
     let tmp = victim.secure().send("POST", &format!("/run/default/web-{NODE}/main?cmd=ls+/tmp")).expect("answers");
     assert_eq!((tmp.status, tmp.body.contains("smuggled")), (200, false), "{tmp:?}");
 
     let good = ["default".to_owned(), format!("web-{NODE}"), "main".to_owned()];
-    let bad = [
-        "..",
-        "%2e%2e",
-        ".",
-        "",
-        "..%2f..%2f..%2fetc%2fpasswd",
-        "%2fetc%2fpasswd",
-        "..%5c..",
-        "a%00b",
-        "%ff",
-        "%c0%ae%c0%ae",
-        "../../../../etc/passwd",
-        "*",
-        "default_web",
-        "a%0d%0aSet-Cookie:%20x=y",
-    ];
     let endpoints = [
         ("GET", "containerLogs"),
         ("POST", "exec"),
@@ -280,7 +296,7 @@ fn requests_that_are_refused() {
     let query = "command=true&cmd=true&output=1&port=80";
     for (method, endpoint) in endpoints {
         let names = if endpoint == "portForward" { 2 } else { 3 };
-        for (place, text) in (0..names).flat_map(|place| bad.map(|text| (place, text))) {
+        for (place, text) in (0..names).flat_map(|place| BAD_NAMES.map(|text| (place, text))) {
             let mut parts = good.clone();
             parts[place] = text.to_owned();
             let path = format!("/{endpoint}/{}", parts[..names].join("/"));
@@ -302,6 +318,104 @@ fn requests_that_are_refused() {
         assert!((400..500).contains(&answer.status) && !answer.body.contains("root:"), "{path}: {answer:?}");
     }
     assert!(fs::read_dir(victim.node.agent.root().join("checkpoints")).map_or(0, Iterator::count) == 0);
+    victim.is_prompt();
+    victim.is_well();
+}
+
+/// The same of the node's own API, which writes files.
+#[test]
+fn writes_that_are_refused() {
+    let victim = Victim::start();
+    let api = victim.api();
+    let manifests = victim.node.agent.manifests();
+    let listing = || {
+        let entries = |path: &std::path::Path| -> Vec<_> {
+            let mut names: Vec<_> = fs::read_dir(path).expect("lists").flatten().map(|e| e.file_name()).collect();
+            names.sort();
+            names
+        };
+        (entries(&manifests), entries(manifests.parent().expect("has one")))
+    };
+    let (before, memory) = (listing(), victim.memory("VmRSS"));
+    let pods = "/api/v1/namespaces/default/pods";
+    is_one_answer(&[victim.api()], "/api/v1/pods", &format!("DELETE {pods}/web HTTP/1.1\r\n{AUTH}\r\n"));
+
+    let upgrade = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n";
+    let web = format!("web-{NODE}");
+    for bad in BAD_NAMES {
+        for (method, path) in [
+            ("GET", format!("/api/v1/namespaces/{bad}/pods/{web}")),
+            ("GET", format!("{pods}/{bad}")),
+            ("PUT", format!("{pods}/{bad}")),
+            ("PATCH", format!("{pods}/{bad}")),
+            ("DELETE", format!("{pods}/{bad}")),
+            ("DELETE", format!("/api/v1/namespaces/{bad}/configmaps/a")),
+            ("PATCH", format!("{pods}/{bad}/ephemeralcontainers")),
+            ("GET", format!("{pods}/{bad}/log")),
+            ("GET", format!("{pods}/{web}/log?container={bad}x")),
+            ("POST", format!("{pods}/{bad}/exec?command=true&stdout=1")),
+            ("POST", format!("{pods}/{web}/exec?command=true&stdout=1&container={bad}x")),
+            ("POST", format!("{pods}/{bad}/attach?stdout=1")),
+            ("POST", format!("{pods}/{bad}/portforward?ports=80")),
+            ("GET", format!("/apis/metrics.k8s.io/v1beta1/namespaces/default/pods/{bad}")),
+        ] {
+            // An empty name is a list, and a value that is no text is as good as none.
+            let is_right = bad.is_empty() && method == "GET" && path.ends_with('/');
+            if is_right || path.contains("container=%ff") || path.contains("container=%c0") {
+                continue;
+            }
+            let opened = api.open(method, &path, upgrade).expect("answers");
+            assert!((400..500).contains(&opened.status), "{method} {path}: {}", opened.status);
+            assert!(opened.headers.iter().all(|(name, _)| name != "set-cookie"), "{path}");
+        }
+    }
+
+    let post = |path: &str, kind: &str, body: &str| {
+        let head = format!("POST {path} HTTP/1.1\r\n{AUTH}Content-Type: {kind}\r\nConnection: close\r\n");
+        api.raw(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes())
+    };
+    let long = "a".repeat(300);
+    for name in
+        ["../x", "..", ".", "a/b", "/etc/x", "A", "a_b", "-a", "", "a\\u0000b", "a\\nb", ".hidden", long.as_str()]
+    {
+        for (resource, body) in [
+            ("configmaps", format!(r#"{{"metadata": {{"name": "{name}"}}, "data": {{}}}}"#)),
+            ("secrets", format!(r#"{{"metadata": {{"name": "{name}"}}}}"#)),
+            (
+                "pods",
+                format!(
+                    r#"{{"metadata": {{"name": "{name}"}}, "spec": {{"containers": [{{"name": "a", "image": "i"}}]}}}}"#
+                ),
+            ),
+        ] {
+            let answer =
+                post(&format!("/api/v1/namespaces/default/{resource}"), "application/json", &body).expect("answers");
+            assert!(answer.starts_with("HTTP/1.1 4"), "{resource} {name:?}: {answer}");
+        }
+    }
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let bomb = format!("a: &a [{}]\n", "x,".repeat(1000))
+        + &(0..20).map(|i| format!("b{i}: &b{i} [{}]\n", "*a,".repeat(1000))).collect::<String>();
+    for (kind, body) in [
+        ("application/json", "[".repeat(1 << 20)),
+        ("application/json", "{".repeat(1 << 10)),
+        ("application/yaml", bomb),
+        ("application/yaml", "[".repeat(1 << 20)),
+        ("application/vnd.kubernetes.protobuf", "k8s\0\x0a\x7f".to_owned()),
+        (
+            "application/json",
+            format!(r#"{{"metadata": {{"name": "big"}}, "data": {{"a": "{}"}}}}"#, "a".repeat(2 << 20)),
+        ),
+    ] {
+        let answer = post(maps, kind, &body).expect("answers");
+        assert!(answer.starts_with("HTTP/1.1 4"), "{kind} {body:.50}: {answer:.500}");
+    }
+    let huge = post(maps, "application/json", &"a".repeat(8 << 20));
+    assert!(huge.is_err() || huge.is_ok_and(|answer| answer.starts_with("HTTP/1.1 413 ")));
+    let (after, peak) = (listing(), victim.memory("VmHWM"));
+    assert_eq!(before, after, "no file came, none went");
+    println!("bodies of all kinds: {memory} KiB before, {peak} at most");
+    assert!(peak < memory + GROWTH, "{memory} KiB, then {peak}");
     victim.is_prompt();
     victim.is_well();
 }

@@ -436,3 +436,49 @@ fn tables_and_formats() {
     watch.kill().expect("ends");
     watch.wait().expect("has ended");
 }
+
+/// What the shells make of our scripts, with pods that are there.
+#[test]
+fn completion_in_shells() {
+    let cli = Cli::start();
+    cli.node.write("web", &pod("web", "sleep 1000"));
+    cli.node.runs("web");
+    let cell = cli.node.containerd.cell();
+    let script = |shell: &str| {
+        let text = cell.run(env!("CARGO_BIN_EXE_cleat"), &["completion", shell]).expect("prints it");
+        let path = cell.dir().join(if shell == "zsh" { "_cleat".to_owned() } else { format!("cleat.{shell}") });
+        std::fs::write(&path, text).expect("writes");
+        path.display().to_string()
+    };
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_cleat")).parent().expect("has one").display().to_string();
+    let socket = cli.node.agent.root().join("api.sock").display().to_string();
+    let (bash, zsh, fish) = (script("bash"), script("zsh"), script("fish"));
+    // The words of a line, the last of which is to be completed, and what it can become.
+    let table = [
+        (vec!["resta"], "restart"),
+        (vec!["logs", "--socket", &socket, "we"], "web-edge-1"),
+        (vec!["exec", "--st"], "--stdin"),
+    ];
+    for (words, want) in table {
+        let line = format!("cleat {}", words.join(" "));
+        let quoted = words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
+        let bash = format!(
+            "PATH={program}:$PATH; . {bash}; COMP_WORDS=(cleat {quoted}); COMP_CWORD={}; _cleat; echo \"${{COMPREPLY[*]}}\"",
+            words.len()
+        );
+        assert_eq!(cell.run("bash", &["-c", &bash]).expect("completes"), format!("{want}\n"), "bash: {line}");
+        let fish = format!(
+            "set -x PATH {program} $PATH; set -x HOME {}; source {fish}; complete -C '{line}'",
+            cell.dir().display()
+        );
+        let got = cell.run("fish", &["--no-config", "-c", &fish]).expect("completes");
+        assert!(got.lines().any(|word| word == want), "fish: {line}: {got}");
+        // Without a terminal zsh has no line to complete; what the function finds is told by a stand-in.
+        let zsh = format!(
+            "PATH={program}:$PATH; compdef() {{ : }}; . {zsh}; compadd() {{ print -lr -- ${{(P)2}} }}; \
+             words=(cleat {quoted}); CURRENT={}; _cleat",
+            words.len() + 1
+        );
+        assert_eq!(cell.run("zsh", &["-f", "-c", &zsh]).expect("completes"), format!("{want}\n"), "zsh: {line}");
+    }
+}

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use support::cluster::Cluster;
 use support::containerd::POD_NETWORK;
 use support::http::Client;
-use support::kubectl::Runner;
+use support::kubectl::Kubectl;
 use support::node::SOON;
 use support::{Agent, BUSYBOX, Containerd, NODE, eventually};
 
@@ -54,7 +54,7 @@ impl Joined {
         Some(joined)
     }
 
-    fn kubectl(&self) -> &Runner {
+    fn kubectl(&self) -> &Kubectl {
         &self.cluster.kubectl
     }
 

@@ -10,13 +10,13 @@ use std::process::Stdio;
 
 use serde_json::Value;
 use support::http::Client;
-use support::kubectl::Kubectl;
+use support::kubectl::Standalone;
 use support::node::{Node, SOON, pod};
 use support::{BUSYBOX, NODE, eventually};
 
 #[test]
 fn looking() {
-    let kubectl = Kubectl::start();
+    let kubectl = Standalone::start();
     let web = format!("web-{NODE}");
     kubectl.node.write("web", &pod("web", "echo hello; sleep 1000"));
     kubectl.node.write("bad", &pod("bad", "exit 3"));
@@ -61,7 +61,7 @@ fn looking() {
 
 #[test]
 fn in_its_containers() {
-    let kubectl = Kubectl::start();
+    let kubectl = Standalone::start();
     let script = "i=0; while true; do echo line $i; i=$((i+1)); sleep 0.1; done";
     kubectl.node.write("web", &pod("web", script));
     kubectl.node.write("httpd", &pod("httpd", "mkdir /w; echo served > /w/index.html; httpd -f -p 8080 -h /w"));
@@ -112,7 +112,7 @@ fn in_its_containers() {
 
 #[test]
 fn writing() {
-    let kubectl = Kubectl::start();
+    let kubectl = Standalone::start();
     let manifests = kubectl.node.agent.manifests();
     let file = kubectl.file("web.yaml", &pod("web", "sleep 1000"));
     let mut watch = kubectl.command(&["get", "pods", "-w"]).stdout(Stdio::piped()).spawn().expect("runs");
@@ -171,7 +171,7 @@ fn writing() {
 
 #[test]
 fn config_maps_and_secrets() {
-    let kubectl = Kubectl::start();
+    let kubectl = Standalone::start();
     kubectl.run(&["create", "configmap", "settings", "--from-literal=color=blue"]);
     kubectl.run(&["create", "secret", "generic", "password", "--from-literal=word=hunter2"]);
     let secret = kubectl.node.agent.manifests().join("default_password.secret.api.yaml");

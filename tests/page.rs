@@ -178,6 +178,7 @@ fn a_pod_appears_fails_and_recovers() {
     assert!(text.as_str().is_some_and(|t| t.contains("with 3 (Error)")), "it tells why: {text}");
     browser.shows("return document.getElementById('events').innerText.includes('BackOff')", true);
     browser.shows("return document.getElementById('resources').innerText.includes('64 MiB of')", true);
+    browser.shows("return document.getElementById('resources').innerText.includes('Memory used')", true);
     let screenshot = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page.png");
     browser.screenshot(&screenshot);
     browser.shows("return innerWidth", 390);

@@ -35,6 +35,7 @@ pub fn failed(code: u16, message: &str) -> Response {
         422 => "Invalid",
         429 => "TooManyRequests",
         503 => "ServiceUnavailable",
+        504 => "Timeout",
         _ => "InternalError",
     };
     with(code, &failure(code, reason, message))

@@ -1,7 +1,6 @@
 //! Where the API is reached: a socket for root, and a TLS port of the loopback address.
 
 #[cfg(feature = "tls")]
-#[cfg(feature = "tls")]
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +21,11 @@ use crate::sync_loop::orders::Orders;
 pub fn endpoints(config: &Config, parts: &Arc<Parts>, store: &Arc<Store>, orders: &Orders) -> Vec<Endpoint> {
     let service = |authenticator| {
         let directory = config.static_pod_path.clone().filter(|path| !path.is_file());
-        let manifests = directory.map(|directory| Manifests { directory, node_name: config.node_name.clone() });
+        let manifests = directory.map(|directory| Manifests {
+            directory,
+            applied: config.root_dir.join("applied"),
+            node_name: config.node_name.clone(),
+        });
         Arc::new(Service {
             parts: parts.clone(),
             store: store.clone(),

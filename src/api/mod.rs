@@ -8,6 +8,7 @@ mod answer;
 mod credentials;
 mod discovery;
 mod feed;
+mod list;
 mod listen;
 mod node;
 mod object;

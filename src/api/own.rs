@@ -65,10 +65,10 @@ pub fn restart(
     user: &str,
 ) -> Result<Response, Response> {
     let pod = &stored.pod;
-    if stored.status.as_ref().is_some_and(|status| is_terminal(status)) {
+    if stored.ending || stored.status.as_ref().is_some_and(|status| is_terminal(status)) {
         return Err(answer::failed(
             409,
-            &format!("pod {} has ended for good: nothing of it is started again", pod.name),
+            &format!("pod {} has ended for good, or is about to: nothing of it is started again", pod.name),
         ));
     }
     let names: Vec<String> = match container.filter(|name| !name.is_empty()) {

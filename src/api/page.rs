@@ -67,6 +67,7 @@ pub fn needs(route: &Route) -> bool {
     let shown = |resource: &Resource| matches!(resource, Resource::Pods | Resource::Events | Resource::Nodes);
     match route {
         Route::List(resource, _) | Route::Watch(resource, _) => shown(resource),
+        Route::Metrics(..) => true,
         _ => false,
     }
 }

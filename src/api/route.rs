@@ -68,6 +68,10 @@ impl Route {
             Method::Get | Method::Head => route,
             _ => Route::WrongMethod,
         };
+        // Whoever leaves the name out means one object, not all.
+        if head.path.directory && !matches!(head.method, Method::Get | Method::Head) {
+            return Route::NotFound;
+        }
         match segments.as_slice() {
             ["healthz" | "livez" | "readyz"] => get(Route::Healthz),
             ["version"] => get(Route::Version),
@@ -234,6 +238,8 @@ mod tests {
             ("PATCH", "/api/v1/namespaces/ns/pods/web", Route::Patch(web())),
             ("DELETE", "/api/v1/namespaces/ns/pods/web", Route::Delete(web())),
             ("DELETE", "/api/v1/namespaces/ns/pods", Route::DeleteAll(Resource::Pods, "ns".to_owned())),
+            ("DELETE", "/api/v1/namespaces/ns/pods/", Route::NotFound),
+            ("GET", "/api/v1/namespaces/ns/pods/", Route::List(Resource::Pods, ns())),
             ("DELETE", "/api/v1/pods", Route::WrongMethod),
             ("DELETE", "/api/v1/namespaces/ns/events", Route::WrongMethod),
             ("DELETE", "/api/v1/nodes/n", Route::WrongMethod),

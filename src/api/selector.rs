@@ -70,6 +70,11 @@ impl Selector {
         Ok(Selector(all))
     }
 
+    /// Whether nothing is asked for.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub fn matches(&self, object: &Value) -> bool {
         self.0.iter().all(|requirement| requirement.holds(object))
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::list::{self, Page};
 use super::object::Secrets;
 use super::own::{self, Own};
 use super::resource::Resource;
@@ -114,7 +115,7 @@ impl Service {
             Route::MetricsResources => json(&discovery::metrics_resources()),
             Route::Metrics(resource, namespace) => self.metrics(&self.view(head, resource, namespace, secrets)?),
             Route::MetricsOf(name) => self.metrics_of(&name)?,
-            Route::List(resource, namespace) => self.list(&self.view(head, resource, namespace, secrets)?),
+            Route::List(resource, namespace) => self.list(head, &self.view(head, resource, namespace, secrets)?)?,
             Route::Watch(resource, namespace) => {
                 return self.watch(head, self.view(head, resource, namespace, secrets)?);
             }
@@ -131,7 +132,7 @@ impl Service {
                     &all.iter().filter_map(|object| Name::of(resource, object)).collect::<Vec<_>>(),
                     &options,
                 )?;
-                self.list(&view)
+                self.list(&request.head, &view)?
             }
             Route::Ephemeral(name) => writer.ephemeral(&name, request)?,
             Route::Log(name) => {
@@ -211,15 +212,24 @@ impl Service {
         }
     }
 
-    fn list(&self, view: &View) -> Response {
-        let (version, objects) = view.list(&self.store);
-        if let Some(include) = view.table {
-            return answer::ok(&table::table(view.resource, &objects, version, include, false, Timestamp::now()));
+    fn list(&self, head: &Head, view: &View) -> Result<Response, Response> {
+        let listed = view.page(&self.store, &Page::of(&head.query, self.store.version())?);
+        let mut list = match view.table {
+            Some(include) => {
+                table::table(view.resource, &listed.objects, listed.version, include, false, Timestamp::now())
+            }
+            None => json!({
+                "kind": format!("{}List", view.resource.kind()), "apiVersion": "v1",
+                "metadata": {"resourceVersion": listed.version.to_string()}, "items": listed.objects,
+            }),
+        };
+        if let Some(more) = listed.more {
+            list["metadata"]["continue"] = more.token().into();
         }
-        answer::ok(&json!({
-            "kind": format!("{}List", view.resource.kind()), "apiVersion": "v1",
-            "metadata": {"resourceVersion": version.to_string()}, "items": objects,
-        }))
+        if let Some(left) = listed.left {
+            list["metadata"]["remainingItemCount"] = left.into();
+        }
+        Ok(answer::ok(&list))
     }
 
     fn metrics(&self, view: &View) -> Response {
@@ -256,18 +266,10 @@ impl Service {
 
     fn watch(&self, head: &Head, view: View) -> Result<Reply, Response> {
         let query = &head.query;
-        let initial = query.flag("sendInitialEvents");
-        let from = match query.get("resourceVersion") {
-            _ if initial => None,
-            None | Some("" | "0") => None,
-            Some(text) => {
-                let wrong = || answer::failed(400, &format!("resourceVersion: Invalid value: {text:?}"));
-                Some(text.parse().map_err(|_| wrong())?)
-            }
-        };
+        let from = list::start(query, self.store.version())?;
         let time = query.get("timeoutSeconds").and_then(|t| t.parse().ok()).filter(|t| *t > 0);
         let time = time.map_or(MAX_WATCH, Duration::from_secs).min(MAX_WATCH);
-        let options = Options { from, bookmarks: query.flag("allowWatchBookmarks"), initial, time };
+        let options = Options { from, bookmarks: query.flag("allowWatchBookmarks"), time };
         let store = self.store.clone();
         let write = move |out: &mut http::Out<'_>| watch::watch(&store, &view, options, out);
         Ok(Reply::Stream(Response::new(200, JSON, Vec::new()), Box::new(write)))

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::answer;
+use super::list::{Continue, Page};
 use super::object::{Object, Secrets};
 use super::resource::Resource;
 use super::selector::Selector;
@@ -55,9 +56,27 @@ impl View {
 
     /// All that are there, and the version of that.
     pub fn list(&self, store: &Store) -> (u64, Vec<Value>) {
-        let (version, all) = store.list(self.resource);
+        let Listed { version, objects, .. } = self.page(store, &Page::default());
+        (version, objects)
+    }
+
+    /// Those of a page.
+    pub fn page(&self, store: &Store, page: &Page) -> Listed {
+        let (now, all) = store.list(self.resource);
+        let version = page.from.as_ref().map_or(now, |from| from.version);
         let asked = all.iter().filter(|(key, _)| self.has(&key.namespace));
-        (version, asked.filter_map(|(_, entry)| self.show(&entry.object, entry.version)).collect())
+        let mut asked = asked.filter(|(key, _)| page.from.as_ref().is_none_or(|from| from.is_before(key))).peekable();
+        let mut listed = Listed { version, objects: Vec::new(), more: None, left: None };
+        while let Some((key, entry)) = asked.next() {
+            listed.objects.extend(self.show(&entry.object, entry.version));
+            if page.limit.is_some_and(|limit| listed.objects.len() >= limit) && asked.peek().is_some() {
+                listed.more = Some(Continue::behind(key, version));
+                // How many of the others there are is not known before all of them are looked at.
+                listed.left = self.selector.is_empty().then(|| asked.count());
+                break;
+            }
+        }
+        listed
     }
 
     /// What the change is to a client that sees these objects alone.
@@ -75,13 +94,29 @@ impl View {
     }
 }
 
+/// What a list, or a page of it, has.
+pub struct Listed {
+    pub version: u64,
+    pub objects: Vec<Value>,
+    /// Where to go on, when there may be more.
+    pub more: Option<Continue>,
+    /// How many more there are, when that is known.
+    pub left: Option<usize>,
+}
+
+/// Where a watch begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// With what is there now, which is told first; its end may be marked.
+    Now { mark: bool },
+    /// After this version.
+    After(u64),
+}
+
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// `None`: from what is there now, which is told first.
-    pub from: Option<u64>,
+    pub from: Start,
     pub bookmarks: bool,
-    /// Whether the end of what is told first is marked.
-    pub initial: bool,
     pub time: Duration,
 }
 
@@ -90,13 +125,13 @@ pub fn watch(store: &Arc<Store>, view: &View, options: Options, out: &mut Out<'_
     let end = Instant::now() + options.time;
     let mut lines = Lines { view, headless: false };
     let mut version = match options.from {
-        Some(version) => version,
-        None => {
+        Start::After(version) => version,
+        Start::Now { mark } => {
             let (version, objects) = view.list(store);
             for object in objects {
                 lines.event(out, "ADDED", object, version)?;
             }
-            if options.initial {
+            if mark {
                 lines.bookmark(out, version, true)?;
             }
             version
@@ -187,7 +222,8 @@ mod tests {
     fn watched(store: &Arc<Store>, view: &View, from: Option<u64>) -> Vec<String> {
         let mut bytes = Vec::new();
         let mut out = Out::memory(&mut bytes);
-        let options = Options { from, bookmarks: false, initial: true, time: Duration::from_millis(10) };
+        let from = from.map_or(Start::Now { mark: true }, Start::After);
+        let options = Options { from, bookmarks: false, time: Duration::from_millis(10) };
         watch(store, view, options, &mut out).expect("writes");
         drop(out);
         let text = String::from_utf8(bytes).expect("text");
@@ -197,6 +233,30 @@ mod tests {
             format!("{} {}", event["type"].as_str().unwrap_or_default(), version.unwrap_or(&Value::Null))
         };
         text.lines().map(line).collect()
+    }
+
+    #[test]
+    fn pages_of_a_list() {
+        let store = Arc::new(Store::new(0, Feed::default()));
+        let names = ["a", "b", "c", "d"];
+        store.replace(names.map(|name| Object::Namespace(name.into())));
+        let view = View { resource: Resource::Namespaces, ..view("") };
+        for limit in 1..=5 {
+            let (mut page, first) = (Page { limit: Some(limit), from: None }, store.version());
+            let mut seen: Vec<String> = Vec::new();
+            loop {
+                let listed = view.page(&store, &page);
+                assert_eq!(listed.version, first, "that of the first page");
+                seen.extend(listed.objects.iter().map(|o| o["metadata"]["name"].as_str().unwrap_or("?").to_owned()));
+                let Some(more) = listed.more else { break };
+                assert_eq!((listed.objects.len(), listed.left), (limit, Some(4 - seen.len())));
+                page.from = Some(more);
+                // What comes behind it meanwhile doesn't disturb.
+                store.replace(names.into_iter().chain([" "]).map(|name| Object::Namespace(name.into())));
+            }
+            assert_eq!(seen, names, "{limit}");
+            store.replace(names.map(|name| Object::Namespace(name.into())));
+        }
     }
 
     #[test]

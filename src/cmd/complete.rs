@@ -11,28 +11,9 @@ use crate::config::flags;
 /// The command that the scripts call, which is in no list.
 pub const WORDS: &str = "__complete";
 
-const BASH: &str = r#"# Completion of cleat for bash.
-_cleat() {
-    local IFS=$'\n'
-    COMPREPLY=($(cleat __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
-    if [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == */ ]]; then compopt -o nospace; fi
-}
-complete -o default -F _cleat cleat
-"#;
-
-const ZSH: &str = r#"#compdef cleat
-# Completion of cleat for zsh.
-_cleat() {
-    local -a found
-    found=(${(f)"$(cleat __complete "${(@)words[2,CURRENT]}" 2>/dev/null)"})
-    if (( $#found )); then compadd -a found; else _files; fi
-}
-if [[ $funcstack[1] == _cleat ]]; then _cleat "$@"; else compdef _cleat cleat; fi
-"#;
-
-const FISH: &str = r#"# Completion of cleat for fish.
-complete -c cleat -a '(cleat __complete (commandline -opc)[2..] (commandline -ct) 2>/dev/null)'
-"#;
+const BASH: &str = include_str!("../../scripts/packaging/debian/completion.bash");
+const ZSH: &str = include_str!("../../scripts/packaging/debian/completion.zsh");
+const FISH: &str = include_str!("../../scripts/packaging/debian/completion.fish");
 
 /// Prints the script for a shell.
 pub fn script(mut args: impl Iterator<Item = OsString>) -> ExitCode {
@@ -111,7 +92,8 @@ fn of_command(
     let pods = || names(&ask::Names { kind: "pods", ..names_asked });
     match (command.operands, operands.as_slice()) {
         (Operands::KindName, []) => ask::kinds(),
-        (Operands::KindName, [kind]) => names(&ask::Names { kind, ..names_asked }),
+        (Operands::Used, []) => vec!["nodes".to_owned(), "pods".to_owned()],
+        (Operands::KindName | Operands::Used, [kind]) => names(&ask::Names { kind, ..names_asked }),
         (Operands::Pod | Operands::PodCommand | Operands::PodPorts, []) => pods(),
         // What a path in a container begins with; without a colon it may be a file here.
         (Operands::Places, [] | [_]) if !last.contains(['/', ':', '.']) => {
@@ -157,7 +139,7 @@ mod tests {
             ("apply -f ", &[]),
             ("completion z", &["zsh"]),
             ("dashboard --r", &["--root-dir"]),
-            ("run --static-pod-p", &["--static-pod-path"]),
+            ("run --pod-man", &["--pod-manifest-path"]),
             ("none ", &[]),
         ];
         for (line, want) in table {
@@ -165,5 +147,19 @@ mod tests {
             assert_eq!(candidates(&words, names), *want, "{line:?}");
         }
         assert!(candidates(&[], names).is_empty());
+    }
+
+    #[test]
+    fn the_manual_tells_of_all_commands_and_flags() {
+        let manual = include_str!("../../docs/cleat.8").replace("\\-", "-");
+        let has = |text: &str| assert!(manual.contains(text), "docs/cleat.8 lacks {text}");
+        let others = OTHERS.iter().filter(|name| !matches!(**name, "help" | "version"));
+        for name in ask::COMMANDS.iter().map(|c| c.name).chain(others.copied()) {
+            assert!([".B ", ".BI ", ".B cleat "].iter().any(|b| manual.contains(&format!("\n{b}{name}"))), "{name}");
+        }
+        for flag in options::FLAGS {
+            has(&format!("--{}", flag.long));
+            flag.short.iter().for_each(|short| has(&format!("-{short}")));
+        }
     }
 }

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 
 use super::report::Report;
 use super::{kept, manifest};
+use crate::disk;
 use crate::local::{Key, Object, Recorded};
 use crate::pod::identity::Origin;
 use crate::pod::{Pod, PodName, PodUid, Source};
@@ -189,7 +190,7 @@ impl FileSet {
         }
         let skipped: HashSet<String> = entries
             .iter()
-            .filter(|e| e.stamp.is_none() || !is_manifest_name(&e.name))
+            .filter(|e| e.stamp.is_none() || !is_manifest_name(&e.name) && !disk::is_temporary(&e.name))
             .map(|e| e.name.clone())
             .collect();
         let mut news: Vec<_> = skipped.difference(&self.skipped).map(|name| self.place(name)).collect();

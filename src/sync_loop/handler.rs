@@ -343,7 +343,10 @@ impl SyncHandler for Handler {
             self.surveys.totals_changed = true;
             match self.shown.store.pod(&pod.name, &pod.uid).filter(|pod| self.workers.knows(&pod.uid)) {
                 Some(pod) => self.end(orders::ending(&pod, pod.grace_period(), Timestamp::now())),
-                None => self.shown.store.remove(&pod),
+                None => {
+                    self.shown.store.remove(&pod);
+                    self.workers.unwant(&pod.uid);
+                }
             }
         }
     }

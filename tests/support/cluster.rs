@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::cell::HOST_IP;
 use super::containerd::tail;
 use super::http::Authority;
-use super::kubectl::Runner;
+use super::kubectl::Kubectl;
 use super::{Cell, NODE, Process, eventually};
 
 /// Of the API server, on the cell's loopback interface.
@@ -55,7 +55,7 @@ pub struct Cluster {
     dir: PathBuf,
     authority: Authority,
     cell: Arc<Cell>,
-    pub kubectl: Runner,
+    pub kubectl: Kubectl,
 }
 
 impl Cluster {
@@ -77,7 +77,7 @@ impl Cluster {
         let tokens = format!("{BOOTSTRAP_TOKEN},system:bootstrap:tests,1,\"system:bootstrappers\"\n");
         fs::write(dir.join("tokens.csv"), tokens).expect("writes");
         let admin = dir.join("admin.conf");
-        let kubectl = Runner::new(cell, &admin);
+        let kubectl = Kubectl::new(cell, &admin);
         let version = version(&program);
         let mut cluster =
             Cluster { apiserver: None, etcd: None, program, version, dir, authority, cell: cell.clone(), kubectl };

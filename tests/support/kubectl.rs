@@ -1,4 +1,4 @@
-//! kubectl in a cell, the one in PATH or that which `KUBECTL` names.
+//! kubectl, in a cell, as somebody. `KUBECTL` names another one than that in the path.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,43 +13,15 @@ use serde_json::Value;
 use super::Cell;
 use super::node::Node;
 
-/// kubectl as somebody.
 #[derive(Clone)]
-pub struct Runner {
+pub struct Kubectl {
     cell: Arc<Cell>,
     kubeconfig: PathBuf,
 }
 
-/// Against an agent without a cluster.
-pub struct Kubectl {
-    pub node: Node,
-    runner: Runner,
-}
-
 impl Kubectl {
-    pub fn start() -> Kubectl {
-        let node = Node::start();
-        let root = node.agent.root();
-        let out = Command::new(env!("CARGO_BIN_EXE_cleat")).args(["kubeconfig", "--root-dir"]).arg(&root).output();
-        let out = out.expect("prints a kubeconfig");
-        assert!(out.status.success(), "{out:?}");
-        let path = node.containerd.cell().dir().join("kubeconfig");
-        fs::write(&path, &out.stdout).expect("writes");
-        Kubectl { runner: Runner::new(node.containerd.cell(), &path), node }
-    }
-}
-
-impl Deref for Kubectl {
-    type Target = Runner;
-
-    fn deref(&self) -> &Runner {
-        &self.runner
-    }
-}
-
-impl Runner {
-    pub fn new(cell: &Arc<Cell>, kubeconfig: &Path) -> Runner {
-        Runner { cell: cell.clone(), kubeconfig: kubeconfig.to_owned() }
+    pub fn new(cell: &Arc<Cell>, kubeconfig: &Path) -> Kubectl {
+        Kubectl { cell: cell.clone(), kubeconfig: kubeconfig.to_owned() }
     }
 
     pub fn command(&self, args: &[&str]) -> Command {
@@ -82,9 +54,7 @@ impl Runner {
     /// What it complains of; it must fail.
     #[track_caller]
     pub fn refused(&self, args: &[&str]) -> String {
-        let out = self.output(args);
-        assert!(!out.status.success(), "kubectl {args:?}: {}", String::from_utf8_lossy(&out.stdout));
-        String::from_utf8_lossy(&out.stderr).into_owned()
+        self.attempt(args).map(|text| panic!("kubectl {args:?}: {text}")).unwrap_err()
     }
 
     /// An object or a list, as it is.
@@ -98,11 +68,11 @@ impl Runner {
         self.attempt_json(args).unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// A file for `-f`.
-    pub fn file(&self, name: &str, text: &str) -> String {
-        let path = self.cell.dir().join(name);
-        fs::write(&path, text).expect("writes");
-        path.display().to_string()
+    /// Sends an object to a path of the API as it is: `verb` is create or replace. kubectl knows all paths
+    /// in newer versions only.
+    pub fn raw(&self, verb: &str, path: &str, object: &Value) -> Result<String, String> {
+        let file = self.file("sent.json", &object.to_string());
+        self.attempt(&[verb, "--raw", path, "-f", &file])
     }
 
     #[track_caller]
@@ -111,11 +81,11 @@ impl Runner {
         self.run(&["apply", "-f", &file]);
     }
 
-    /// Sends an object to a path of the API as it is: `verb` is create or replace. kubectl knows all paths
-    /// in newer versions only.
-    pub fn raw(&self, verb: &str, path: &str, object: &Value) -> Result<String, String> {
-        let file = self.file("sent.json", &object.to_string());
-        self.attempt(&[verb, "--raw", path, "-f", &file])
+    /// A file for `-f`.
+    pub fn file(&self, name: &str, text: &str) -> String {
+        let path = self.cell.dir().join(name);
+        fs::write(&path, text).expect("writes");
+        path.display().to_string()
     }
 
     /// The columns of each line.
@@ -142,5 +112,34 @@ impl Runner {
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
         assert!(out.status.success(), "kubectl {args:?}: {text}");
         text
+    }
+}
+
+/// An agent without a cluster, and kubectl with its credentials.
+pub struct Standalone {
+    pub node: Node,
+    kubectl: Kubectl,
+}
+
+impl Standalone {
+    pub fn start() -> Standalone {
+        let node = Node::start();
+        let root = node.agent.root();
+        let out = Command::new(env!("CARGO_BIN_EXE_cleat")).args(["kubeconfig", "--root-dir"]).arg(&root).output();
+        let out = out.expect("prints a kubeconfig");
+        assert!(out.status.success(), "{out:?}");
+        let cell = node.containerd.cell();
+        let path = cell.dir().join("kubeconfig");
+        fs::write(&path, &out.stdout).expect("writes");
+        let kubectl = Kubectl::new(cell, &path);
+        Standalone { node, kubectl }
+    }
+}
+
+impl Deref for Standalone {
+    type Target = Kubectl;
+
+    fn deref(&self) -> &Kubectl {
+        &self.kubectl
     }
 }

@@ -109,7 +109,16 @@ function draw() {
   drawEvents();
 }
 
-const UNITS = { m: 1e-3, k: 1e3, M: 1e6, G: 1e9, T: 1e12, Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40 };
+// What the node uses is measured only when somebody asks.
+async function measure(token) {
+  const headers = { Authorization: 'Bearer ' + token };
+  const answer = await fetch('/apis/metrics.k8s.io/v1beta1/nodes', { headers, cache: 'no-store' }).catch(() => null);
+  used = answer && answer.ok ? ((await answer.json()).items[0] || {}).usage : null;
+  drawNode();
+}
+
+let used = null;
+const UNITS = { n: 1e-9, u: 1e-6, m: 1e-3, k: 1e3, M: 1e6, G: 1e9, T: 1e12, Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40 };
 function amount(text) {
   const [, number, unit] = /^([0-9.e+-]+?)([a-zA-Z]*)$/.exec(text || '0') || [0, '0', ''];
   return Number(number) * (UNITS[unit] || 1);
@@ -140,15 +149,18 @@ function drawNode() {
   const running = [...state.pods.values()].filter(p => !['Succeeded', 'Failed'].includes(p.status.phase));
   const requested = name => running.reduce((sum, pod) => sum + pod.spec.containers.reduce((inner, c) =>
     inner + amount(((c.resources || {}).requests || {})[name]), 0), 0);
-  const bar = (title, used, of, shown) => {
-    const part = of ? Math.min(100, 100 * used / of) : 0;
+  const bar = (title, taken, of, shown) => {
+    const part = of ? Math.min(100, 100 * taken / of) : 0;
     const fill = el('i', '');
     fill.style.width = part + '%';
-    return el('div', 'resource', el('div', 'row', title, el('span', 'dim end', shown(used) + ' of ' + shown(of))), el('div', 'bar', fill));
+    return el('div', 'resource', el('div', 'row', title, el('span', 'dim end', shown(taken) + ' of ' + shown(of))), el('div', 'bar', fill));
   };
   const has = status.allocatable || {};
   const cores = n => Math.round(n * 100) / 100 + '';
-  const bars = [bar('CPUs requested', requested('cpu'), amount(has.cpu), cores),
+  const all = status.capacity || {};
+  const measured = !used ? [] : [bar('CPUs used', amount(used.cpu), amount(all.cpu), cores),
+    bar('Memory used', amount(used.memory), amount(all.memory), bytes)];
+  const bars = [...measured, bar('CPUs requested', requested('cpu'), amount(has.cpu), cores),
     bar('Memory requested', requested('memory'), amount(has.memory), bytes),
     bar('Pods', running.length, amount(has.pods), cores)];
   $('resources').replaceChildren(...bars);
@@ -239,6 +251,9 @@ if (token) {
   Object.keys(state).forEach(resource => follow(resource, token));
   // What says how old something is has to be said again.
   setInterval(() => document.hidden || draw(), 10000);
+  const look = () => document.hidden || measure(token);
+  setInterval(look, 15000);
+  look();
 } else {
   $('live').textContent = '';
   note('This page needs a token. On the node, as root, “cleat dashboard” prints the address with it.');

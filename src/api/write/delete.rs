@@ -109,6 +109,7 @@ impl Writer<'_> {
         if !options.dry {
             if let Some(found) = found {
                 manifests.remove(&found.path).map_err(|e| refused(&e))?;
+                manifests.forget_applied(name);
                 let kind = name.resource.kind();
                 log::info!("{kind} {}/{} is deleted with {}", name.namespace, name.name, found.path.display());
             }

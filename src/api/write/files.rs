@@ -33,6 +33,8 @@ pub enum Error {
 
 pub struct Manifests {
     pub directory: PathBuf,
+    /// Where it is kept who applied what of them.
+    pub applied: PathBuf,
     pub node_name: String,
 }
 
@@ -173,7 +175,8 @@ mod tests {
     #[test]
     fn which_file_holds_it() {
         let dir = tempfile::tempdir().expect("a directory");
-        let manifests = Manifests { directory: dir.path().join("m"), node_name: "Node".to_owned() };
+        let manifests =
+            Manifests { directory: dir.path().join("m"), applied: dir.path().join("a"), node_name: "Node".to_owned() };
         let pod = name(Resource::Pods, "default", "web");
         assert_eq!(manifests.find(&pod).expect("no directory"), None);
         fs::create_dir(&manifests.directory).expect("makes");
@@ -200,7 +203,7 @@ mod tests {
 
     #[test]
     fn names_of_own_files() {
-        let manifests = Manifests { directory: "/m".into(), node_name: "Node".to_owned() };
+        let manifests = Manifests { directory: "/m".into(), applied: "/a".into(), node_name: "Node".to_owned() };
         for (n, want) in [
             (name(Resource::Pods, "ns", "web-node"), "/m/ns_web.pod.api.yaml"),
             (name(Resource::Pods, "ns", "web"), "/m/ns_web.pod.api.yaml"),

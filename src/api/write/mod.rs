@@ -1,9 +1,11 @@
 //! Create, replace, patch and delete, as changes of files in the manifest directory.
 
+mod apply;
 mod delete;
 mod ephemeral;
 mod files;
 mod names;
+mod owned;
 mod patch;
 mod wire;
 
@@ -48,6 +50,7 @@ impl Writer<'_> {
         prepare(manifests, &name, &mut document)?;
         let text = check(manifests, &name, &document)?;
         if !is_dry(request)? {
+            manifests.forget_applied(&name);
             let path = manifests.own_path(&name);
             manifests.write(&path, &text).map_err(|e| refused(&e))?;
             log::info!("{} {namespace}/{} is created in {}", resource.kind(), name.name, path.display());
@@ -83,6 +86,9 @@ impl Writer<'_> {
     }
 
     pub fn patch(&self, name: &Name, request: &mut Request<'_>) -> Result<Response> {
+        if is_apply(request) {
+            return self.apply(name, request);
+        }
         let patch = Patch::of(request)?;
         self.change(name, is_dry(request)?, |document| patch.apply(document))
     }
@@ -207,8 +213,9 @@ impl Patch {
         let kind = request.head.header("content-type").and_then(patch::Kind::of).ok_or_else(|| {
             answer::failed(
                 415,
-                "this patch is not understood: there are application/json-patch+json, application/merge-patch+json \
-                 and application/strategic-merge-patch+json (no server-side apply)",
+                "this patch is not understood here: there are application/json-patch+json, \
+                 application/merge-patch+json, application/strategic-merge-patch+json, and for whole objects \
+                 application/apply-patch+yaml",
             )
         })?;
         let bytes = request.body.read(MAX_BODY)?;
@@ -247,6 +254,11 @@ fn modified(name: &Name) -> Response {
         name.name
     );
     answer::failed(409, &message)
+}
+
+fn is_apply(request: &Request<'_>) -> bool {
+    let kind = request.head.header("content-type").unwrap_or_default();
+    kind.split(';').next().is_some_and(|kind| kind.trim() == apply::KIND)
 }
 
 /// Whether nothing is to be changed.

@@ -129,7 +129,7 @@ fn remove(document: &mut Value, path: &str) -> Result<Value, String> {
 
 /// What tells the items of a list apart, by the list's name (the `patchMergeKey` of
 /// staging/src/k8s.io/api/core/v1). Other lists are replaced as a whole.
-fn merge_key(list: &str) -> Option<&'static str> {
+pub fn merge_key(list: &str) -> Option<&'static str> {
     Some(match list {
         "containers"
         | "initContainers"

@@ -17,6 +17,7 @@ mod restart;
 mod spdy;
 mod status;
 mod terminal;
+mod top;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -63,6 +64,8 @@ impl From<lexopt::Error> for Error {
 pub enum Operands {
     None,
     KindName,
+    /// Pods or nodes.
+    Used,
     Pod,
     PodCommand,
     PodPorts,
@@ -74,6 +77,7 @@ impl Operands {
         match self {
             Operands::None => "",
             Operands::KindName => "KIND [NAME]",
+            Operands::Used => "[pods|nodes [NAME]]",
             Operands::Pod => "POD",
             Operands::PodCommand => "POD -- COMMAND...",
             Operands::PodPorts => "POD [LOCAL:]PORT...",
@@ -119,6 +123,13 @@ pub const COMMANDS: &[Command] = &[
         help: "what has happened, the newest last",
         flags: &["namespace", "all-namespaces", "output", "watch"],
         run: get::events,
+    },
+    Command {
+        name: "top",
+        operands: Operands::Used,
+        help: "what the node and its pods use",
+        flags: &["namespace", "all-namespaces", "selector", "containers"],
+        run: top::run,
     },
     Command {
         name: "logs",

@@ -164,7 +164,7 @@ pub fn bytes(size: u64) -> String {
         }
         tenths /= 1000;
     }
-    format!("{tenths}PB")
+    format!("{}PB", tenths / 10)
 }
 
 /// The value as YAML.

@@ -52,7 +52,7 @@ impl Connection {
     /// When the socket can't be set up.
     pub fn unix(socket: UnixStream) -> io::Result<Connection> {
         socket.set_nonblocking(true)?;
-        let uid = rustix::net::sockopt::socket_peercred(&socket)?.uid.as_raw();
+        let uid = crate::sys::peer_uid(&socket)?;
         Ok(Connection { transport: Transport::Unix(socket), address: Address::Unix { uid } })
     }
 

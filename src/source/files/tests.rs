@@ -188,6 +188,9 @@ fn kubernetes_136962_backups_are_no_manifests() {
     assert!(told.contains(&"I /m/x.yaml.backup: not a manifest, skipped".to_owned()));
     assert_eq!(d.look(), NONE, "it is told once");
     assert_eq!(d.pods(), NONE);
+    d.write(".ours.yaml.new", &pod("x", "half"));
+    assert_eq!(d.look(), NONE, "what the agent itself is writing is worth no word");
+    assert_eq!(d.pods(), NONE);
     for name in ["a.yaml", "b.yml", "c.json", "d.manifest", "e"] {
         assert!(is_manifest_name(name), "{name}");
     }

@@ -154,24 +154,24 @@ impl Objects {
         changed.map(Some)
     }
 
-    /// An update of what is still the version that was read ("concepts", resource versions).
-    pub fn update(&mut self, resource: &str, namespace: &str, name: &str, new: &Value) -> Result<Value> {
+    /// An object in place of the one that is there, if that is still of the version that the new one is
+    /// made from ("concepts", resource versions; "reference", ObjectMeta.resourceVersion).
+    pub fn update(&mut self, resource: &str, namespace: &str, name: &str, new: Value) -> Result<Value> {
         self.change((resource, namespace, name), |object| {
-            let version = &new["metadata"]["resourceVersion"];
-            if !version.is_null() && *version != object["metadata"]["resourceVersion"] {
-                return Err(Refusal(409, "Conflict", "the object has been modified".to_owned()));
+            let of = |object: &Value| object["metadata"]["resourceVersion"].clone();
+            if !of(&new).is_null() && of(&new) != of(object) {
+                let why = "the object has been modified; please apply your changes to the latest version".to_owned();
+                return Err(Refusal(409, "Conflict", why));
             }
-            let mut meta = object["metadata"].clone();
-            merge(&mut meta, &new["metadata"]);
-            *object = new.clone();
-            object["metadata"] = meta;
+            *object = new;
             Ok(())
         })
     }
 
-    /// Strategic merge patch of a pod's or a node's status ("Update API Objects in Place Using kubectl patch"):
-    /// conditions are merged by type, addresses by ip, and all other lists replaced ("reference",
-    /// PodStatus: patch strategy). A UID in it must be the object's.
+    /// Strategic merge patch of a status ("Update API Objects in Place Using kubectl patch"): conditions
+    /// are merged by type, addresses of a pod by ip and those of a node by type, and all other lists
+    /// replaced ("reference", PodStatus and NodeStatus: patch strategy). Labels of a node go the same way.
+    /// A UID in it must be the object's.
     pub fn patch_status(&mut self, resource: &str, namespace: &str, name: &str, patch: &Value) -> Result<Value> {
         self.change((resource, namespace, name), |object| {
             let uid = &patch["metadata"]["uid"];
@@ -182,7 +182,13 @@ impl Objects {
                 );
                 return Err(Refusal(409, "Conflict", why));
             }
+            if patch["metadata"]["labels"].is_object() {
+                merge(&mut object["metadata"]["labels"], &patch["metadata"]["labels"]);
+            }
             let mut patch = patch["status"].clone();
+            if patch.is_null() {
+                return Ok(());
+            }
             let status = &mut object["status"];
             for (field, key) in [("conditions", "type"), ("podIPs", "ip"), ("hostIPs", "ip"), ("addresses", "type")] {
                 if let Some(Value::Array(items)) = patch.get_mut(field).map(Value::take) {
@@ -198,11 +204,15 @@ impl Objects {
     }
 }
 
-fn merge_by(list: &mut Vec<Value>, items: Vec<Value>, key: &str) {
+fn merge_by(list: &mut Vec<Value>, mut items: Vec<Value>, key: &str) {
+    // The directive may stand anywhere in the list.
+    if items.iter().any(|item| item["$patch"] == "replace") {
+        list.clear();
+        items.retain(|item| item["$patch"] != "replace");
+    }
     for mut item in items {
         let place = list.iter().position(|old| old[key] == item[key]);
         match (item["$patch"].as_str(), place) {
-            (Some("replace"), _) => list.clear(),
             (Some("delete"), Some(place)) => _ = list.remove(place),
             (Some("delete"), None) => {}
             (_, Some(place)) => merge(&mut list[place], &item),

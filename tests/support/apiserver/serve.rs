@@ -155,15 +155,13 @@ fn answer(request: &Request, shared: &Shared) -> Result<Value, Refusal> {
         ("GET", Some(name), None) => objects.get(resource, in_namespace, name),
         ("POST", None, None) => objects.create(resource, in_namespace, request.body.clone()),
         ("POST", Some(name), Some("token")) => token(request, objects, in_namespace, name),
-        ("PUT", Some(name), None) => objects.update(resource, in_namespace, name, &request.body),
-        ("PATCH", Some(name), Some("status")) if ["pods", "nodes"].contains(&resource) => {
-            match request.content_type.as_str() {
-                "application/strategic-merge-patch+json" => {
-                    objects.patch_status(resource, in_namespace, name, &request.body)
-                }
-                _ => refuse(415, "UnsupportedMediaType", "this double knows strategic merges of a status only"),
+        ("PUT", Some(name), None) => objects.update(resource, in_namespace, name, request.body.clone()),
+        ("PATCH", Some(name), Some("status")) => match request.content_type.as_str() {
+            "application/strategic-merge-patch+json" => {
+                objects.patch_status(resource, in_namespace, name, &request.body)
             }
-        }
+            _ => refuse(415, "UnsupportedMediaType", "this double knows strategic merges of a status only"),
+        },
         ("DELETE", Some(name), None) => {
             let left = objects.delete(resource, in_namespace, name, &request.body)?;
             Ok(left.unwrap_or_else(|| json!({"kind": "Status", "apiVersion": "v1", "status": "Success"})))
