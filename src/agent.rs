@@ -185,17 +185,19 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let (pods, feed) = (store.clone(), api::Feed::default());
     let version = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(1);
     let shown_objects = Arc::new(api::Store::new(version, feed.clone()));
-    event_log.start(Box::new(move |name| pods.uid(name)), teller(&feed)).map_err(Error::start("the events"))?;
-    let mut tellers = Vec::new();
+    let (mut tellers, mut of_events) = (Vec::new(), vec![teller(&feed)]);
     if let Some(server) = &server {
-        let tell = server.tell_pods(config, &store, &images.care.all_heard)?;
+        let tell = server.tell_pods(config, &store, &event_log, &images.care.all_heard)?;
         let get = server.get_objects(config, &server_objects, &object)?;
         tellers.push(Box::new(tell.clone()) as Box<dyn Fn() + Send + Sync>);
+        of_events.push(Box::new(tell.clone()));
         server.seen.on_change(Box::new(move || {
             get();
             tell();
         }));
     }
+    let changed = move || of_events.iter().for_each(|tell| tell());
+    event_log.start(Box::new(move |name| pods.uid(name)), Box::new(changed)).map_err(Error::start("the events"))?;
     if config.api.socket.is_some() || config.api.port.is_some() {
         tellers.push(teller(&feed));
         object_store.on_change(teller(&feed));
@@ -306,6 +308,7 @@ impl ApiServer {
         &self,
         config: &Config,
         store: &Arc<Store>,
+        events: &Arc<events::Log>,
         all_heard: &Arc<AtomicBool>,
     ) -> Result<impl Fn() + Clone + Send + Sync + 'static, Error> {
         let (manager, wake) = cluster::StatusManager::new(cluster::StatusSettings {
@@ -313,6 +316,7 @@ impl ApiServer {
             client: self.client.clone(),
             store: store.clone(),
             seen: self.seen.clone(),
+            events: events.clone(),
             all_heard: all_heard.clone(),
         });
         cluster::spawn_status(manager).map_err(Error::start("the status manager"))?;

@@ -72,7 +72,13 @@ fn pods_come_and_go_and_are_told_of() {
     let tasks = node.containerd.tasks();
     assert!(tasks.contains_key(&id), "{tasks:?}");
     assert!(node.agent.root().join("pods").join(made["metadata"]["uid"].as_str().expect("a UID")).is_dir());
-    // Somebody else's condition stays through our patches.
+    eventually("the event of its start", SOON, || {
+        let events = server.state().objects.list("events", Some("default"), "reason=Started");
+        match events.iter().any(|e| e["involvedObject"]["uid"] == made["metadata"]["uid"]) {
+            true => Ok(()),
+            false => Err(format!("{events:?}")),
+        }
+    });
     server.patch("pods", "web", &json!({"metadata": {"labels": {"new": "label"}}}));
     server.delete("pods", "web", None);
     server.wait_gone("pods", "web");

@@ -471,3 +471,38 @@ fn expire(joined: &Joined, current: &Path) {
     std::fs::remove_file(current).expect("removes");
     std::os::unix::fs::symlink(file.file_name().expect("has a name"), current).expect("links");
 }
+
+/// What in-cluster clients need: a token that the API server takes, its authority, its address.
+#[test]
+fn a_pod_has_its_service_account() {
+    let Some(joined) = Joined::start() else { return };
+    let kubectl = joined.kubectl();
+    // The controllers that don't run here would make them.
+    kubectl.apply(&json!({"kind": "ConfigMap", "apiVersion": "v1", "data": {"ca.crt": "CERTIFICATE"},
+        "metadata": {"name": "kube-root-ca.crt", "namespace": "default"}}));
+    let sources = json!([
+        {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]}},
+    ]);
+    let mut pod = pod("client", "echo $KUBERNETES_SERVICE_HOST; sleep 1000");
+    pod["spec"]["serviceAccountName"] = json!("default");
+    pod["spec"]["volumes"] = json!([{"name": "access", "projected": {"sources": sources}}]);
+    pod["spec"]["containers"][0]["volumeMounts"] =
+        json!([{"name": "access", "mountPath": "/access", "readOnly": true}]);
+    kubectl.apply(&pod);
+    joined.runs("client");
+    assert!(!kubectl.run(&["logs", "client"]).trim().is_empty(), "it is told of the API server");
+    let read = |file: &str| kubectl.run(&["exec", "client", "--", "cat", &format!("/access/{file}")]);
+    assert_eq!((read("ca.crt").as_str(), read("namespace").as_str()), ("CERTIFICATE", "default"));
+    let review =
+        json!({"kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1", "spec": {"token": read("token")}});
+    let answer = kubectl.raw("create", "/apis/authentication.k8s.io/v1/tokenreviews", &review).expect("is answered");
+    let answer: Value = serde_json::from_str(&answer).expect("is JSON");
+    assert_eq!(answer["status"]["user"]["username"], "system:serviceaccount:default:default", "{answer}");
+    let events = || kubectl.attempt_json(&["get", "events", "--field-selector", "involvedObject.name=client"]);
+    eventually("the event of its start", SOON, || {
+        let items = events()?["items"].as_array().cloned().unwrap_or_default();
+        if items.iter().any(|e| e["reason"] == "Started") { Ok(()) } else { Err(format!("{items:?}")) }
+    });
+}

@@ -28,6 +28,7 @@ pub use credentials::{kubeconfig, page_address};
 pub use feed::{Feed, Sources};
 pub use listen::endpoints;
 pub use node::node;
+pub use object::event_json;
 pub use resource::Resource;
 pub use store::Store;
 pub use table::human;

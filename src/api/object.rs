@@ -150,7 +150,8 @@ pub fn seconds(at: Timestamp) -> Value {
     crate::node::conditions::seconds(at).into()
 }
 
-fn event_json(event: &Event) -> Value {
+/// An event as the API has it.
+pub fn event_json(event: &Event) -> Value {
     let involved = &event.involved;
     let mut value = json!({
         "kind": "Event", "apiVersion": "v1",

@@ -3,6 +3,7 @@
 //! of its own: a pod never waits for the API server, and without one nothing of this is there.
 
 mod diff;
+mod events;
 mod fetch;
 mod mirror;
 mod objects;

@@ -2,7 +2,7 @@
 //! new pod, and again from time to time. One connection serves for all of them: a watch for each object
 //! would take one each, which with TLS is more memory than a small node has for all of the agent.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -240,18 +240,17 @@ impl ObjectGetter {
     }
 
     fn publish(&mut self) -> Result<(), Over> {
-        let answers: HashMap<_, _> =
-            self.items.iter().filter_map(|(key, item)| Some((key, item.answer.as_ref()?))).collect();
-        // First on disk: what is started must have it after a power cut.
-        self.records.keep(&answers);
         let before = self.settings.store.get();
         let objects = self.snapshot();
         let changed = objects.changed_since(&before);
         self.settings.store.set(Arc::new(objects));
-        match changed.is_empty() {
-            true => Ok(()),
-            false => self.settings.changed.send(changed).map_err(|_| Over),
+        if !changed.is_empty() {
+            self.settings.changed.send(changed).map_err(|_| Over)?;
         }
+        // Meanwhile pods begin: the disk may be slow.
+        let answers = self.items.iter().filter_map(|(key, item)| Some((key, item.answer.as_ref()?)));
+        self.records.keep(&answers.collect());
+        Ok(())
     }
 }
 

@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use serde_json::Value;
 
+use super::events::{Tell, Told as ToldEvents};
 use super::{diff, mirror};
 use crate::kube::retry::{Retry, chance};
-use crate::kube::{self, Client, DeleteOptions, Patch, named};
+use crate::kube::{self, Client, DeleteOptions, Patch, in_namespace, named};
 use crate::pod::{Pod, PodName, PodUid, Source, core};
 use crate::source::apiserver::{Seen, Told};
-use crate::status::{Store, StoredPod};
+use crate::status::{Store, StoredPod, events};
 
 /// How often everything is looked at though nothing was heard.
 const RESYNC: Duration = Duration::from_secs(60);
@@ -27,6 +28,8 @@ pub struct Settings {
     pub store: Arc<Store>,
     /// What the server has.
     pub seen: Arc<Seen>,
+    /// What happened to them.
+    pub events: Arc<events::Log>,
     /// All sources have been heard: what isn't there isn't wanted.
     pub all_heard: Arc<AtomicBool>,
 }
@@ -74,6 +77,7 @@ pub struct StatusManager {
     entries: HashMap<PodUid, Entry>,
     /// Mirrors that can't be made, by the pods' names.
     mirrors: HashMap<PodName, Trouble>,
+    events: ToldEvents,
     /// The node's UID, once it is known.
     node_uid: Option<String>,
     /// The server can't be reached.
@@ -88,8 +92,10 @@ impl StatusManager {
     /// And what wakes it, which never waits.
     pub fn new(settings: Settings) -> (StatusManager, Sender<()>) {
         let (tell, wake) = bounded(1);
+        let events = ToldEvents::new(&settings.events.events(), &settings.node_name);
         let manager = StatusManager {
             settings,
+            events,
             entries: HashMap::new(),
             mirrors: HashMap::new(),
             node_uid: None,
@@ -147,6 +153,26 @@ impl StatusManager {
             self.orphans(&told, &stored, now)?;
         }
         self.forget(&told, &stored);
+        self.tell_events(now)
+    }
+
+    /// What happened to pods; the server may refuse it, and then it is known here only.
+    fn tell_events(&mut self, now: Instant) -> Result<(), Unreachable> {
+        let all = self.settings.events.events();
+        for (event, tell) in self.events.news(&all) {
+            let namespace = &event.involved.namespace;
+            let result = match &tell {
+                Tell::Create(object) => self.settings.client.create(&in_namespace(namespace, "events"), object),
+                Tell::Patch(patch) => {
+                    self.settings.client.patch(&named(namespace, "events", &event.name), Patch::Merge, patch)
+                }
+            };
+            if let Err(e) = result {
+                self.reachable(&e, now)?;
+                log::debug!("telling of an event: {e}");
+            }
+            self.events.done(event);
+        }
         Ok(())
     }
 

@@ -241,14 +241,15 @@ impl ApiSource {
 
     fn publish(&mut self) -> Result<(), Over> {
         let pods = self.pods.to_run();
-        if self.live {
-            // First on disk: what is started must be known after a power cut.
-            self.records.keep(&pods);
-        }
         self.given = true;
         let by_uid = pods.iter().map(|pod| (pod.uid.clone(), pod.clone())).collect();
         self.seen.set(Told { pods: by_uid, mirrors: self.pods.mirrors(), given: true, live: self.live });
-        self.channel.set(pods).map_err(|_| Over)
+        self.channel.set(pods.clone()).map_err(|_| Over)?;
+        // Meanwhile they begin: the disk may be slow, and there may be many.
+        if self.live {
+            self.records.keep(&pods);
+        }
+        Ok(())
     }
 
     /// The server can't be asked: the pods of before are those that are wanted.
