@@ -3,6 +3,9 @@
 
 mod support;
 
+use std::path::Path;
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use support::apiserver::Faults;
 use support::node::{Node, SOON, container_id, pod};
@@ -14,12 +17,16 @@ const PORT: u16 = 8701;
 fn node() -> (Node, ApiServer) {
     let containerd = Containerd::start();
     let server = ApiServer::start(containerd.cell(), PORT);
-    let mut agent = Agent::on_containerd(&containerd);
     let kubeconfig = server.kubeconfig();
+    (join(containerd, &kubeconfig), server)
+}
+
+fn join(containerd: Containerd, kubeconfig: &Path) -> Node {
+    let mut agent = Agent::on_containerd(&containerd);
     agent.flags(&["--kubeconfig", kubeconfig.to_str().expect("is text"), "--v", "4"]);
     agent.configure(json!({"syncFrequency": "2s"}));
     agent.start();
-    (Node { agent, containerd }, server)
+    Node { agent, containerd }
 }
 
 /// A pod that is bound to this node, with a container that runs `script`, and more fields of its spec.
@@ -335,4 +342,115 @@ fn cut_off_and_started_again_all_pods_run() {
     let done = server.get("pods", "done").expect("is there");
     assert_eq!(done["status"]["phase"], "Succeeded", "what has ended is not run again");
     assert!(done["status"]["containerStatuses"][0]["restartCount"] == 0);
+}
+
+#[test]
+fn clocks_may_differ() {
+    let (node, server) = node();
+    server.create("serviceaccounts", json!({"metadata": {"name": "default"}}));
+    let more = || {
+        json!({
+            "terminationGracePeriodSeconds": 60,
+            "volumes": [{"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}],
+            "volumeMounts": [{"name": "t", "mountPath": "/t"}],
+        })
+    };
+    let script = "trap 'sleep 2; exit 0' TERM; while :; do sleep 0.1; done";
+    for (name, skew) in [("ahead", 1_000_000_i64), ("behind", -1_000_000)] {
+        server.state().objects.skew = skew;
+        server.create("pods", api_pod(name, script, more()));
+        let pod = server.wait("pods", name, |pod| is_running(pod) && is_ready(pod));
+        assert!(node.exec(&pod, "main", "cat /t/token").is_ok());
+        // The time by which it has to have ended is long over, or far away: it gets its grace period.
+        server.delete("pods", name, None);
+        server.wait_gone("pods", name);
+        let ended =
+            server.state().objects.history.iter().rev().find(|h| h.kind == "DELETED").expect("its end").object.clone();
+        assert_eq!((&ended["metadata"]["name"], &ended["status"]["phase"]), (&json!(name), &json!("Succeeded")));
+    }
+}
+
+/// It takes longer than a minute until a connection that says nothing counts as dead.
+#[test]
+fn a_half_open_watch_is_noticed() {
+    let (node, server) = node();
+    server.create("pods", api_pod("a", FOREVER, json!({})));
+    server.wait("pods", "a", is_running);
+    server.faults(Faults { silent: true, ..Faults::default() });
+    server.create("pods", api_pod("b", FOREVER, json!({})));
+    eventually("a word on it", Duration::from_secs(240), || {
+        match node.agent.log().contains("not a word for too long") {
+            true => Ok(()),
+            false => Err("there is none".to_owned()),
+        }
+    });
+    // Since nothing came over the watch, all pods are listed.
+    server.wait("pods", "b", is_running);
+    server.faults(Faults::default());
+    server.create("pods", api_pod("c", FOREVER, json!({})));
+    server.wait("pods", "c", is_running);
+}
+
+#[test]
+fn other_credentials_are_taken_up_and_wrong_ones_cost_no_pod() {
+    let (node, server) = node();
+    server.create("pods", api_pod("a", FOREVER, json!({})));
+    let before = container_id(&server.wait("pods", "a", is_running));
+    server.faults(Faults { token: Some("new".to_owned()), ..Faults::default() });
+    server.disconnect();
+    server.create("pods", api_pod("b", FOREVER, json!({})));
+    node.told("Unauthorized (401)");
+    server
+        .write_kubeconfig(&json!({"server": format!("http://127.0.0.1:{}", server.port())}), &json!({"token": "new"}));
+    server.wait("pods", "b", is_running);
+    assert_eq!(container_id(&server.wait("pods", "a", is_running)), before);
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn over_tls_with_certificates_that_pass() {
+    use std::sync::{Arc, Mutex};
+
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use rustls::{ServerConfig, ServerConnection, StreamOwned};
+    use support::http::Authority;
+
+    let config = |(certificate, key): (String, String)| {
+        let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).expect("is one")];
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("is a key");
+        let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("has versions")
+            .with_no_client_auth()
+            .with_single_cert(chain, key);
+        Arc::new(config.expect("is a pair"))
+    };
+    let containerd = Containerd::start();
+    let authority = Authority::new("tests");
+    let served = Arc::new(Mutex::new(config(authority.server(&["kubernetes"]))));
+    let serves = served.clone();
+    let accept = move |stream| -> Option<Box<dyn support::apiserver::Connection>> {
+        let config = serves.lock().expect("is whole").clone();
+        Some(Box::new(StreamOwned::new(ServerConnection::new(config).ok()?, stream)))
+    };
+    let server = ApiServer::accepting(containerd.cell(), PORT, Arc::new(accept));
+    let ca = authority.write(containerd.cell().dir().join("ca.crt"));
+    let cluster = json!({"server": format!("https://127.0.0.1:{PORT}"), "tls-server-name": "kubernetes",
+        "certificate-authority": ca.file_name().and_then(|name| name.to_str())});
+    let kubeconfig = server.write_kubeconfig(&cluster, &json!({"token": "t"}));
+    let node = join(containerd, &kubeconfig);
+    server.create("pods", api_pod("a", FOREVER, json!({})));
+    let before = container_id(&server.wait("pods", "a", is_running));
+    // It is out of date: nobody who can't be trusted takes pods away or brings any.
+    *served.lock().expect("is whole") = config(authority.ended_server("kubernetes"));
+    server.disconnect();
+    node.told("certificate expired");
+    server.create("pods", api_pod("b", FOREVER, json!({})));
+    server.delete("pods", "a", None);
+    assert_eq!(node.agent.pods().len(), 1);
+    *served.lock().expect("is whole") = config(authority.server(&["kubernetes"]));
+    server.wait("pods", "b", is_running);
+    server.wait_gone("pods", "a");
+    assert!(!node.containerd.tasks().contains_key(&before));
 }

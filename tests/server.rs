@@ -240,8 +240,9 @@ fn commands_and_ports() {
 fn metrics_as_prometheus_takes_them() {
     support::cell::require(&["prometheus", "promtool"]);
     let (node, _) = node("AlwaysAllow", false, &json!({}));
-    let probed = pod("web", "sleep 1000")
-        + "    livenessProbe: {exec: {command: ['true']}, periodSeconds: 1}\n    resources: {limits: {cpu: 100m, memory: 32Mi}}\n";
+    let probed = pod("web", "head -c 200000 /dev/zero > /data/file; sleep 1000")
+        + "    livenessProbe: {exec: {command: ['true']}, periodSeconds: 1}\n    resources: {limits: {cpu: 100m, memory: 32Mi}}\n"
+        + "    volumeMounts: [{name: data, mountPath: /data}]\n  volumes: [{name: data, emptyDir: {}}]\n";
     node.write("web", &probed);
     node.runs("web");
     let cell = node.containerd.cell();
@@ -298,6 +299,11 @@ fn metrics_as_prometheus_takes_them() {
     assert!(web["containers"][0]["memory"]["workingSetBytes"].as_u64().is_some_and(|n| n > 0), "{web:#}");
     assert_eq!(web["network"]["name"], "eth0", "{web:#}");
     assert!(summary["node"]["memory"]["availableBytes"].as_u64().is_some_and(|n| n > 0));
+    eventually("what the volume takes", SOON, || {
+        let volume = client.get("/stats/summary").json()["pods"][0]["volume"][0].take();
+        let is = volume["name"] == "data" && volume["usedBytes"].as_u64().is_some_and(|n| n >= 200_000);
+        if is { Ok(()) } else { Err(volume.to_string()) }
+    });
     // The runtime measures it every ten seconds.
     eventually("what images take", SOON, || {
         let images = client.get("/stats/summary").json()["node"]["runtime"]["imageFs"].take();

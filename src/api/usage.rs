@@ -134,6 +134,7 @@ mod tests {
             stats: Stats::default(),
             network: None,
             containers: vec![container("a"), container("b")],
+            volumes: Vec::new(),
         };
         let usage = Usage { at, machine: Machine::default(), all_pods: None, pods: Vec::new(), incomplete: false };
         let told =

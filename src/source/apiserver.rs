@@ -109,7 +109,7 @@ enum Step {
 #[derive(Debug)]
 enum Cause {
     Failed(kube::Error),
-    /// The watch was under way; and whether it brought something.
+    /// The watch was under way; and whether it brought something lately.
     Broke(kube::Error, bool),
     /// There is another server than before.
     Replaced,
@@ -221,13 +221,13 @@ impl ApiSource {
             Ok(events) => events,
             Err(e) => return Ok(Err(Cause::Failed(e))),
         };
-        let mut news = false;
+        let mut news: Option<Instant> = None;
         for event in events {
             let event = match event {
                 Ok(event) => event,
-                Err(e) => return Ok(Err(Cause::Broke(e, news))),
+                Err(e) => return Ok(Err(Cause::Broke(e, news.is_some_and(|at| at.elapsed() < SILENCE)))),
             };
-            news = true;
+            news = Some(Instant::now());
             self.works();
             match self.pods.take(event, Timestamp::now()) {
                 Ok(true) => self.publish()?,

@@ -15,6 +15,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 pub use objects::{Objects, Refusal};
+pub use serve::Connection;
 
 use super::{Cell, NODE, eventually};
 
@@ -163,6 +164,10 @@ impl ApiServer {
 
     pub fn get(&self, resource: &str, name: &str) -> Option<Value> {
         self.state().objects.get(resource, "default", name).ok()
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// Waits until an object of the namespace `default` meets this, and returns it.

@@ -29,6 +29,8 @@ pub struct Objects {
     /// What happened up to this version is not known any more.
     pub compacted: u64,
     uids: u64,
+    /// Seconds by which the server's clock is ahead of the node's.
+    pub skew: i64,
 }
 
 /// Resources without namespaces.
@@ -36,7 +38,7 @@ const CLUSTER: [&str; 5] = ["nodes", "namespaces", "persistentvolumes", "runtime
 
 impl Objects {
     pub fn new(version: u64) -> Objects {
-        Objects { objects: BTreeMap::new(), history: Vec::new(), version, compacted: 0, uids: 0 }
+        Objects { objects: BTreeMap::new(), history: Vec::new(), version, compacted: 0, uids: 0, skew: 0 }
     }
 
     pub fn compact(&mut self) {
@@ -70,7 +72,7 @@ impl Objects {
         self.uids += 1;
         let meta = object["metadata"].as_object_mut().expect("has metadata");
         meta.insert("uid".to_owned(), format!("{resource}-{}-{}", self.version, self.uids).into());
-        meta.insert("creationTimestamp".to_owned(), now(0).into());
+        meta.insert("creationTimestamp".to_owned(), now(self.skew).into());
         if !key.1.is_empty() {
             meta.insert("namespace".to_owned(), key.1.clone().into());
         }
@@ -134,6 +136,7 @@ impl Objects {
         let own = object["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
         let grace = options["gracePeriodSeconds"].as_i64().unwrap_or(own);
         let mirror = !object["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_null();
+        let skew = self.skew;
         let on_node = resource == "pods" && object["spec"]["nodeName"].is_string();
         if !on_node || grace == 0 || mirror && options["gracePeriodSeconds"].is_null() && own == 0 {
             self.put(Objects::key(resource, namespace, name), "DELETED", object);
@@ -144,7 +147,7 @@ impl Objects {
             // It can only get shorter.
             if before.is_none_or(|before| grace < before) {
                 object["metadata"]["deletionGracePeriodSeconds"] = grace.into();
-                object["metadata"]["deletionTimestamp"] = now(grace).into();
+                object["metadata"]["deletionTimestamp"] = now(grace + skew).into();
             }
             Ok(())
         });

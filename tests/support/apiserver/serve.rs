@@ -202,7 +202,7 @@ fn token(request: &Request, objects: &mut Objects, namespace: &str, account: &st
     objects.version += 1;
     let audience = spec["audiences"][0].as_str().unwrap_or("default");
     let seconds = spec["expirationSeconds"].as_i64().unwrap_or(3600);
-    let at = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds);
+    let at = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds + objects.skew);
     Ok(json!({"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": spec,
         "status": {"token": format!("{account}.{audience}.{}", objects.version), "expirationTimestamp": at.to_string()}}))
 }

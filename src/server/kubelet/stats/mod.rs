@@ -8,6 +8,7 @@ mod node;
 mod rates;
 mod series;
 mod summary;
+mod volumes;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ pub use node::{Interface, Machine};
 pub use rates::{CLOSE, Rate, Rates};
 pub use series::{cadvisor, resource};
 pub use summary::summary;
+pub use volumes::VolumeUsage;
 
 use super::Parts;
 use crate::cgroup::stats::{Memory, Stats};
@@ -50,6 +52,8 @@ pub struct PodUsage {
     /// `None` for pods on the host's network.
     pub network: Option<Vec<Interface>>,
     pub containers: Vec<ContainerStats>,
+    /// Those in its directory, if storage was asked for.
+    pub volumes: Vec<VolumeUsage>,
 }
 
 #[derive(Debug)]
@@ -102,7 +106,15 @@ pub fn read(parts: &Parts, storage: bool) -> Usage {
     let of_runtime = from_runtime.unwrap_or_default();
     let by_id: HashMap<&str, &ContainerUsage> = of_runtime.iter().map(|usage| (usage.id.as_str(), usage)).collect();
     let pods = parts.store.list();
-    let pods = pods.iter().filter_map(|stored| pod_usage(runtime, &stored.pod, &by_id, storage)).collect();
+    let mut left = if storage { volumes::MOST } else { 0 };
+    let mut pod_usage = |pod: &Arc<Pod>| {
+        let mut usage = pod_usage(runtime, pod, &by_id, storage)?;
+        if storage {
+            usage.volumes = volumes::read(&runtime.node.paths.volumes(&pod.uid), &mut left);
+        }
+        Some(usage)
+    };
+    let pods = pods.iter().filter_map(|stored| pod_usage(&stored.pod)).collect();
     Usage { at: Timestamp::now(), machine: node::read(), all_pods: runtime.cgroups.all_pods_stats(), pods, incomplete }
 }
 
@@ -122,7 +134,15 @@ fn pod_usage(
     let process = || runtime.cgroups.sandbox_process(pod, sandbox.sandbox.id.as_str());
     let network = (!pod.host_network()).then(process).flatten().map(node::interfaces_of);
     let cgroup = runtime.cgroups.pod_cgroup(pod).unwrap_or_default();
-    Some(PodUsage { pod: pod.clone(), started: sandbox.sandbox.created_at, cgroup, stats, network, containers })
+    Some(PodUsage {
+        pod: pod.clone(),
+        started: sandbox.sandbox.created_at,
+        cgroup,
+        stats,
+        network,
+        containers,
+        volumes: Vec::new(),
+    })
 }
 
 fn container_stats(

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::node::Traffic;
-use super::{ContainerStats, Filesystem, Interface, PodUsage, Usage, rate, read};
+use super::{ContainerStats, Filesystem, Interface, PodUsage, Usage, VolumeUsage, rate, read};
 use crate::cgroup::stats::Stats;
 use crate::cri::UnixNanos;
 use crate::server::http::{Query, Response};
@@ -87,9 +87,19 @@ impl Show<'_> {
             }
             if let Some(fs) = Filesystem::of(&self.parts.root_dir) {
                 let bytes = |c: &ContainerStats| c.logs.saturating_add(c.rootfs.bytes.unwrap_or(0));
-                let used = usage.containers.iter().map(bytes).sum();
+                let on_disk = usage.volumes.iter().filter(|volume| !volume.is_mount).map(|volume| volume.used.bytes);
+                let used = usage.containers.iter().map(bytes).chain(on_disk).sum();
                 pod.insert("ephemeral-storage".to_owned(), self.filesystem(fs, Some(used), None));
             }
+        }
+        if !usage.volumes.is_empty() {
+            let volume = |volume: &VolumeUsage| {
+                let used = volume.used;
+                let mut value = self.filesystem(volume.filesystem, Some(used.bytes), Some(used.inodes));
+                value["name"] = volume.name.as_str().into();
+                value
+            };
+            pod.insert("volume".to_owned(), usage.volumes.iter().map(volume).collect());
         }
         Value::Object(pod)
     }
