@@ -31,6 +31,8 @@ const SYNC_TICK: Duration = Duration::from_secs(1);
 const HOUSEKEEPING: Duration = Duration::from_secs(2);
 /// After so long with nothing done, the memory that only work needs is given back.
 const REST: Duration = Duration::from_secs(10);
+/// And so again while nothing is done: clients ask, what comes once in a while comes.
+const REST_AGAIN: Duration = Duration::from_secs(60);
 /// How long jobs may take to come back when the agent ends.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -112,7 +114,7 @@ impl Heartbeat {
 pub fn run(handler: &mut dyn SyncHandler, inputs: &Inputs, heartbeat: &Heartbeat) {
     let sync = tick(SYNC_TICK);
     let housekeeping = tick(HOUSEKEEPING);
-    let mut worked = Some(Instant::now());
+    let mut rest = Instant::now() + REST;
     loop {
         select! {
             recv(inputs.updates) -> update => if let Ok(update) = update {
@@ -136,7 +138,7 @@ pub fn run(handler: &mut dyn SyncHandler, inputs: &Inputs, heartbeat: &Heartbeat
             },
             recv(inputs.reports) -> report => if let Ok(report) = report {
                 let now = Instant::now();
-                worked = Some(now);
+                rest = now + REST;
                 handler.report(report, now);
             },
             recv(inputs.surveys) -> left => if let Ok(left) = left {
@@ -146,8 +148,8 @@ pub fn run(handler: &mut dyn SyncHandler, inputs: &Inputs, heartbeat: &Heartbeat
             recv(housekeeping) -> _ => {
                 let now = Instant::now();
                 handler.cleanups(now);
-                if worked.is_some_and(|at| now.duration_since(at) >= REST) {
-                    worked = None;
+                if now >= rest {
+                    rest = now + REST_AGAIN;
                     handler.rest();
                 }
             },
