@@ -90,8 +90,11 @@ impl Browser {
 
     #[track_caller]
     fn command(&self, name: &str, body: Value) -> Value {
-        let path = format!("/session/{}/{name}", self.session);
-        self.ask("POST", &path, &body).unwrap_or_else(|e| panic!("{e}"))
+        self.attempt(name, &body).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    fn attempt(&self, name: &str, body: &Value) -> Result<Value, String> {
+        self.ask("POST", &format!("/session/{}/{name}", self.session), body)
     }
 
     #[track_caller]
@@ -105,13 +108,14 @@ impl Browser {
         self.command("execute/sync", json!({"script": script, "args": []}))
     }
 
-    /// Waits until a script returns this.
+    /// Waits until a script returns this. While the page loads it may fail.
     #[track_caller]
     fn shows(&self, script: &str, want: impl Into<Value>) {
         let want = want.into();
-        eventually(&format!("{script} to be {want}"), SOON, || match self.script(script) {
-            value if value == want => Ok(()),
-            value => Err(format!("{value}, and the page says {}", self.script("return document.body.innerText"))),
+        let run = |script: &str| self.attempt("execute/sync", &json!({"script": script, "args": []}));
+        eventually(&format!("{script} to be {want}"), SOON, || match run(script) {
+            Ok(value) if value == want => Ok(()),
+            value => Err(format!("{value:?}, and the page says {:?}", run("return document.body.innerText"))),
         });
     }
 
