@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use remove::{remove_entries, remove_tree};
 
@@ -64,6 +64,29 @@ pub fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
 /// As [`read`], for text.
 pub fn read_text(path: &Path, max: u64) -> io::Result<String> {
     String::from_utf8(read(path, max)?).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+}
+
+/// What is in a directory of ours; nothing when it isn't there yet, or can't be read.
+pub fn entries(directory: &Path) -> Vec<PathBuf> {
+    match fs::read_dir(directory) {
+        Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),
+        Err(e) => {
+            if e.kind() != io::ErrorKind::NotFound {
+                log::error!("{}: {e}", directory.display());
+            }
+            Vec::new()
+        }
+    }
+}
+
+/// Renames a file that can't be used, so that it is in nobody's way and can be looked at.
+pub fn put_aside(path: &Path, why: &str) {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".bad");
+    log::warn!("{}: {why}; put aside as {}", path.display(), aside.to_string_lossy());
+    if let Err(e) = fs::rename(path, &aside) {
+        log::warn!("{}: {e}", path.display());
+    }
 }
 
 /// Makes a directory and those above it, with `mode` for itself whatever the umask.

@@ -38,25 +38,11 @@ impl Records {
     /// Reads what there is. A file that is damaged is put aside.
     pub fn open(directory: PathBuf) -> Records {
         let mut records = Records { directory, written: BTreeMap::new(), failed: None };
-        let entries = match fs::read_dir(&records.directory) {
-            Ok(entries) => entries,
-            Err(e) => {
-                if e.kind() != io::ErrorKind::NotFound {
-                    log::error!("{}: {e}", records.directory.display());
-                }
-                return records;
-            }
-        };
-        for path in entries.flatten().map(|entry| entry.path()).filter(|p| p.extension().is_some_and(|e| e == "json")) {
+        let files = disk::entries(&records.directory).into_iter();
+        for path in files.filter(|path| path.extension().is_some_and(|e| e == "json")) {
             match read(&path) {
                 Ok(Record { key, object }) => _ = records.written.insert(key, (path, object.map(Arc::new))),
-                Err(e) => {
-                    let aside = path.with_extension("json.bad");
-                    log::warn!("{}: {e}; put aside as {}", path.display(), aside.display());
-                    if let Err(e) = fs::rename(&path, &aside) {
-                        log::warn!("{}: {e}", path.display());
-                    }
-                }
+                Err(e) => disk::put_aside(&path, &e.to_string()),
             }
         }
         records

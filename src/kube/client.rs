@@ -15,7 +15,7 @@ use ureq::typestate::HttpCrateScope;
 use ureq::{AsSendBody, Body};
 
 use super::credentials::{Credentials, Session};
-use super::error::{Error, Status};
+use super::error::{Error, Status, describe};
 use super::kubeconfig::{self, Access};
 use super::path::with_query;
 use super::rate::Bucket;
@@ -279,7 +279,7 @@ impl Client {
 }
 
 fn unreachable(session: &Session, error: &ureq::Error) -> Error {
-    Error::Unreachable { server: session.server.clone(), why: watch::describe(error) }
+    Error::Unreachable { server: session.server.clone(), why: describe(error) }
 }
 
 /// How long things may take.

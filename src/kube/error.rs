@@ -1,5 +1,6 @@
 //! What can be wrong with a request to the API server.
 
+use std::io;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -105,6 +106,30 @@ impl Status {
             status.details.get_or_insert_default().retry_after_seconds.get_or_insert(seconds);
         }
         status
+    }
+}
+
+/// The error in few words, the same ones each time.
+pub fn describe(error: &ureq::Error) -> String {
+    use io::ErrorKind as Kind;
+    match error {
+        ureq::Error::Timeout(ureq::Timeout::PerRead) => "not a word for too long".to_owned(),
+        ureq::Error::Timeout(_) => "no whole answer in time".to_owned(),
+        ureq::Error::BodyExceedsLimit(_) => "the answer is too long".to_owned(),
+        ureq::Error::HostNotFound => "its host is not known".to_owned(),
+        ureq::Error::Io(e) => match e.kind() {
+            Kind::ConnectionRefused => "connection refused".to_owned(),
+            Kind::ConnectionReset => "connection reset by peer".to_owned(),
+            Kind::HostUnreachable => "no route to host".to_owned(),
+            Kind::NetworkUnreachable => "network is unreachable".to_owned(),
+            Kind::UnexpectedEof => "the connection was closed too early".to_owned(),
+            Kind::TimedOut => "no whole answer in time".to_owned(),
+            _ => match e.get_ref().and_then(|inner| inner.downcast_ref::<ureq::Error>()) {
+                Some(inner) => describe(inner),
+                None => e.to_string(),
+            },
+        },
+        other => other.to_string(),
     }
 }
 

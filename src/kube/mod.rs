@@ -17,7 +17,7 @@ mod tls;
 mod watch;
 
 pub use client::{Client, DeleteOptions, List, Patch};
-pub use error::{Error, Status};
+pub use error::{Error, Status, describe};
 pub use path::{in_namespace, named, path};
 pub use watch::{Event, Watch};
 

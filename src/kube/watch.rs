@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::error::{Error, Status};
+use super::error::{Error, Status, describe};
 
 /// Bytes of one event; more than the API server stores of an object.
 const MAX_EVENT: u64 = 16 << 20;
@@ -107,28 +107,4 @@ impl Iterator for Watch {
 
 fn describe_io(error: io::Error) -> String {
     describe(&error.into())
-}
-
-/// The error in few words, the same ones each time.
-pub(super) fn describe(error: &ureq::Error) -> String {
-    use io::ErrorKind as Kind;
-    match error {
-        ureq::Error::Timeout(ureq::Timeout::PerRead) => "not a word for too long".to_owned(),
-        ureq::Error::Timeout(_) => "no whole answer in time".to_owned(),
-        ureq::Error::BodyExceedsLimit(_) => "the answer is too long".to_owned(),
-        ureq::Error::HostNotFound => "its host is not known".to_owned(),
-        ureq::Error::Io(e) => match e.kind() {
-            Kind::ConnectionRefused => "connection refused".to_owned(),
-            Kind::ConnectionReset => "connection reset by peer".to_owned(),
-            Kind::HostUnreachable => "no route to host".to_owned(),
-            Kind::NetworkUnreachable => "network is unreachable".to_owned(),
-            Kind::UnexpectedEof => "the connection was closed too early".to_owned(),
-            Kind::TimedOut => "no whole answer in time".to_owned(),
-            _ => match e.get_ref().and_then(|inner| inner.downcast_ref::<ureq::Error>()) {
-                Some(inner) => describe(inner),
-                None => e.to_string(),
-            },
-        },
-        other => other.to_string(),
-    }
 }

@@ -49,16 +49,7 @@ impl Records {
     /// Reads what there is. A record that can't be read is put aside.
     pub fn open(directory: PathBuf) -> Records {
         let mut records = Records { directory, written: HashMap::new(), bound: BTreeMap::new() };
-        let entries = match fs::read_dir(&records.directory) {
-            Ok(entries) => entries,
-            Err(e) => {
-                if e.kind() != io::ErrorKind::NotFound {
-                    log::error!("{}: {e}", records.directory.display());
-                }
-                return records;
-            }
-        };
-        for path in entries.flatten().map(|entry| entry.path()) {
+        for path in disk::entries(&records.directory) {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             if name == BINDINGS {
                 let key = |b: &Binding| Key::new(Kind::PersistentVolumeClaim, &b.namespace, &b.claim);
@@ -151,12 +142,7 @@ fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
         Ok(Err(e)) => format!("no record of this agent (line {}, column {})", e.line(), e.column()),
         Err(e) => e.to_string(),
     };
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(".bad");
-    log::warn!("{}: {why}; put aside as {}", path.display(), aside.to_string_lossy());
-    if let Err(e) = fs::rename(path, &aside) {
-        log::warn!("{}: {e}", path.display());
-    }
+    disk::put_aside(path, &why);
     None
 }
 

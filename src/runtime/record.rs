@@ -117,26 +117,14 @@ fn read_status(paths: &Paths, uid: &PodUid) -> Option<core::PodStatus> {
 /// then.
 pub fn read_all(paths: &Paths) -> Vec<Known> {
     let directory = paths.pods();
-    let entries = match fs::read_dir(&directory) {
-        Ok(entries) => entries,
-        Err(e) => {
-            if e.kind() != std::io::ErrorKind::NotFound {
-                log::error!("{}: {e}", directory.display());
-            }
-            return Vec::new();
-        }
-    };
-    let uids = entries.flatten().filter_map(|entry| PodUid::checked(entry.file_name().to_str()?));
+    let entries = disk::entries(&directory).into_iter();
+    let uids = entries.filter_map(|path| PodUid::checked(path.file_name()?.to_str()?));
     uids.filter_map(|uid| {
         let path = paths.record(&uid);
         match read(&path, &uid) {
             Ok(pod) => pod.map(|pod| Known { pod: Arc::new(pod), status: read_status(paths, &uid).map(Arc::new) }),
             Err(why) => {
-                let aside = path.with_extension("json.bad");
-                log::warn!("{}: {why}; put aside as {}", path.display(), aside.display());
-                if let Err(e) = fs::rename(&path, &aside) {
-                    log::warn!("{}: {e}", path.display());
-                }
+                disk::put_aside(&path, &why);
                 None
             }
         }

@@ -379,6 +379,10 @@ impl Runtime {
             let container = &c.status.container;
             let Some(spec) = pod.container(&container.name) else { continue };
             let spec = &*spec;
+            let killing = |message: &str| {
+                let place = pod.field_path(&container.name);
+                events::record_of(events::Kind::Normal, &pod.name, place, "Killing", message);
+            };
             let planned = kills.iter().find(|kill| kill.id == container.id);
             let hook_failed = memory.post_start_failed.contains_key(&container.id);
             let begun = memory.kills.contains_key(&container.id);
@@ -387,13 +391,7 @@ impl Runtime {
             }
             if let Some(kill) = planned.filter(|_| !begun) {
                 let message = kill_message(kill, &container.name);
-                events::record_of(
-                    events::Kind::Normal,
-                    &pod.name,
-                    pod.field_path(&container.name),
-                    "Killing",
-                    &message,
-                );
+                killing(&message);
                 if kill.restart {
                     memory.killed_to_restart.insert(kill.id.clone());
                     if restarts_at_once(observed, memory, spec, now) {
@@ -402,13 +400,7 @@ impl Runtime {
                 }
             } else if hook_failed && !begun {
                 let message = format!("Container {}: FailedPostStartHook", container.name);
-                events::record_of(
-                    events::Kind::Normal,
-                    &pod.name,
-                    pod.field_path(&container.name),
-                    "Killing",
-                    &message,
-                );
+                killing(&message);
             }
             let victim = Victim {
                 target: &target,

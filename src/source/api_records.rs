@@ -33,17 +33,8 @@ impl Records {
     /// (`ran_before`) stands in for it.
     pub fn open(directory: PathBuf, origin: &str, ran_before: &[Arc<Pod>]) -> Records {
         let mut records = Records { directory, written: HashMap::new(), heard: false, failed: None };
-        let entries = match fs::read_dir(&records.directory) {
-            Ok(entries) => entries,
-            Err(e) => {
-                if e.kind() != io::ErrorKind::NotFound {
-                    log::error!("{}: {e}", records.directory.display());
-                }
-                return records;
-            }
-        };
         let origin: Arc<str> = origin.into();
-        for path in entries.flatten().map(|entry| entry.path()) {
+        for path in disk::entries(&records.directory) {
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
             if name == HEARD {
                 records.heard = true;
@@ -52,7 +43,7 @@ impl Records {
             let pod = match read(&path, &uid, &origin) {
                 Ok(pod) => Arc::new(pod),
                 Err(why) => {
-                    put_aside(&path, &why);
+                    disk::put_aside(&path, &why);
                     let Some(known) = ran_before.iter().find(|pod| pod.uid == uid) else { continue };
                     known.clone()
                 }
@@ -126,14 +117,6 @@ fn read(path: &Path, uid: &PodUid, origin: &Arc<str>) -> Result<Pod, String> {
     let object: Value = serde_json::from_slice(&bytes).map_err(|e| e.to_string())?;
     let pod = api_pods::decode(object, origin, Timestamp::UNIX_EPOCH)?;
     if pod.uid == *uid { Ok(pod) } else { Err("it is that of another pod".to_owned()) }
-}
-
-fn put_aside(path: &Path, why: &str) {
-    let aside = path.with_extension("json.bad");
-    log::warn!("{}: {why}; put aside as {}", path.display(), aside.display());
-    if let Err(e) = fs::rename(path, &aside) {
-        log::warn!("{}: {e}", path.display());
-    }
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use super::answers::{Answer, UrlSet, Validators};
 use super::mux::Channel;
 use super::report::tell;
 use super::wake;
+use crate::kube;
 use crate::local::{Store, with_classes};
 use crate::pod::Pod;
 
@@ -128,20 +129,9 @@ fn agent(settings: &Settings) -> Result<Agent, String> {
 
 /// The error in few words, the same ones each time.
 fn describe(error: &ureq::Error) -> String {
-    use io::ErrorKind as Kind;
     match error {
-        ureq::Error::Timeout(_) => "no whole answer in time".to_owned(),
         ureq::Error::BodyExceedsLimit(_) => format!("the answer is longer than {} MiB, no manifest", MAX_BODY >> 20),
-        ureq::Error::HostNotFound => "its host is not known".to_owned(),
-        ureq::Error::Io(e) => match e.kind() {
-            Kind::ConnectionRefused => "connection refused".to_owned(),
-            Kind::ConnectionReset => "connection reset by peer".to_owned(),
-            Kind::HostUnreachable => "no route to host".to_owned(),
-            Kind::NetworkUnreachable => "network is unreachable".to_owned(),
-            Kind::UnexpectedEof => "the connection was closed too early".to_owned(),
-            _ => e.to_string(),
-        },
-        other => other.to_string(),
+        other => kube::describe(other),
     }
 }
 
