@@ -339,6 +339,7 @@ impl ApiServer {
             directory: config.root_dir.join("api/objects"),
             node: local::Node::new(&config.node_name, &config.node.labels),
             ttl: config.sync_frequency,
+            changes: config.object_changes,
         });
         cluster::spawn_objects(getter).map_err(Error::start("the getting of objects"))?;
         Ok(move || _ = wake.try_send(()))

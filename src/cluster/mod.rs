@@ -10,6 +10,7 @@ mod objects;
 mod records;
 mod refresh;
 mod status;
+mod watches;
 
 pub use objects::{ObjectGetter, Settings as ObjectSettings, spawn as spawn_objects};
 

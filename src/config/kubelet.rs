@@ -29,6 +29,7 @@ pub const SERVED: &[&str] = &[
     "cgroupsPerQOS",
     "clusterDNS",
     "clusterDomain",
+    "configMapAndSecretChangeDetectionStrategy",
     "containerLogMaxFiles",
     "containerLogMaxSize",
     "containerLogMonitorInterval",

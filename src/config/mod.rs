@@ -70,6 +70,7 @@ pub struct Config {
     pub static_pod_url: Option<StaticPodUrl>,
     pub http_check_frequency: Duration,
     pub sync_frequency: Duration,
+    pub object_changes: ObjectChanges,
 
     /// Unix sockets.
     pub runtime_endpoint: PathBuf,
@@ -132,6 +133,15 @@ pub struct Node {
     pub status_max_images: Option<u32>,
     /// `None` means no limit.
     pub api_rate: Option<Rate>,
+}
+
+/// How it is found out that a ConfigMap or a Secret of the API server is another than before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObjectChanges {
+    /// A few are watched, the others asked for each `syncFrequency`.
+    Watch,
+    /// All are asked for each `syncFrequency` (`Cache`, and `Get`).
+    Ask,
 }
 
 /// A limit on how often something is done.

@@ -30,6 +30,9 @@ const CONNECT: Duration = Duration::from_secs(10);
 const MAX_BODY: u64 = 64 << 20;
 /// Bytes that are read of why something was refused.
 const MAX_STATUS: u64 = 64 << 10;
+/// Bytes in each direction of the connection of a watch, which is kept for long. The head of a request
+/// or an answer has to fit.
+const WATCH_BUFFER: usize = 8 << 10;
 /// Objects on a page.
 const PAGE: &str = "50";
 /// More pages than any list of a node's has.
@@ -301,7 +304,10 @@ impl Times {
         agent.run(self.configure(agent.configure_request(request).allow_non_standard_methods(true)))
     }
 
-    fn configure<S: AsSendBody>(self, request: ConfigBuilder<HttpCrateScope<S>>) -> Request<S> {
+    fn configure<S: AsSendBody>(self, mut request: ConfigBuilder<HttpCrateScope<S>>) -> Request<S> {
+        if self.silence.is_some() {
+            request = request.input_buffer_size(WATCH_BUFFER).output_buffer_size(WATCH_BUFFER);
+        }
         request
             .timeout_global(Some(self.whole))
             .timeout_connect(Some(CONNECT))
