@@ -317,6 +317,7 @@ impl ApiServer {
             store: store.clone(),
             seen: self.seen.clone(),
             events: events.clone(),
+            event_rate: config.event_rate,
             all_heard: all_heard.clone(),
         });
         cluster::spawn_status(manager).map_err(Error::start("the status manager"))?;

@@ -12,8 +12,9 @@ use serde_json::Value;
 
 use super::events::{Tell, Told as ToldEvents};
 use super::{diff, mirror};
+use crate::config::Rate;
 use crate::kube::retry::{Retry, chance};
-use crate::kube::{self, Client, DeleteOptions, Patch, in_namespace, named};
+use crate::kube::{self, Bucket, Client, DeleteOptions, Patch, in_namespace, named};
 use crate::pod::{Pod, PodName, PodUid, Source, core};
 use crate::source::apiserver::{Seen, Told};
 use crate::status::{Store, StoredPod, events};
@@ -30,6 +31,8 @@ pub struct Settings {
     pub seen: Arc<Seen>,
     /// What happened to them.
     pub events: Arc<events::Log>,
+    /// How many of that the server is told; `None`: all.
+    pub event_rate: Option<Rate>,
     /// All sources have been heard: what isn't there isn't wanted.
     pub all_heard: Arc<AtomicBool>,
 }
@@ -77,12 +80,48 @@ pub struct StatusManager {
     entries: HashMap<PodUid, Entry>,
     /// Mirrors that can't be made, by the pods' names.
     mirrors: HashMap<PodName, Trouble>,
-    events: ToldEvents,
+    events: Events,
     /// The node's UID, once it is known.
     node_uid: Option<String>,
     /// The server can't be reached.
     unreachable: Trouble,
     wake: Receiver<()>,
+}
+
+/// The telling of events (eventRecordQPS, eventBurst).
+struct Events {
+    told: ToldEvents,
+    /// Requests of events don't count as others do, as with the kubelet.
+    client: Client,
+    limit: Option<Bucket>,
+    /// When the next one may be told.
+    until: Option<Instant>,
+}
+
+impl Events {
+    fn new(settings: &Settings) -> Events {
+        Events {
+            told: ToldEvents::new(&settings.events.events(), &settings.node_name),
+            client: settings.client.without_limit(),
+            limit: settings.event_rate.map(Bucket::new),
+            until: None,
+        }
+    }
+
+    /// Whether one more may be told now; else it has to wait, and pods go first.
+    fn may(&mut self, now: Instant) -> bool {
+        let wait = self.limit.as_mut().and_then(|limit| limit.try_take(now).err());
+        self.until = wait.map(|wait| now + wait);
+        wait.is_none()
+    }
+
+    fn send(&self, event: &events::Event, tell: &Tell) -> Result<Value, kube::Error> {
+        let namespace = &event.involved.namespace;
+        match tell {
+            Tell::Create(object) => self.client.create(&in_namespace(namespace, "events"), object),
+            Tell::Patch(patch) => self.client.patch(&named(namespace, "events", &event.name), Patch::Merge, patch),
+        }
+    }
 }
 
 /// What ends a round early: nobody can be told anything.
@@ -92,7 +131,7 @@ impl StatusManager {
     /// And what wakes it, which never waits.
     pub fn new(settings: Settings) -> (StatusManager, Sender<()>) {
         let (tell, wake) = bounded(1);
-        let events = ToldEvents::new(&settings.events.events(), &settings.node_name);
+        let events = Events::new(&settings);
         let manager = StatusManager {
             settings,
             events,
@@ -128,7 +167,7 @@ impl StatusManager {
     /// How long until something is due.
     fn pause(&self, now: Instant) -> Duration {
         let troubles = self.entries.values().map(|entry| &entry.trouble).chain(self.mirrors.values());
-        let due = troubles.chain([&self.unreachable]).filter_map(|trouble| trouble.until);
+        let due = troubles.chain([&self.unreachable]).filter_map(|trouble| trouble.until).chain(self.events.until);
         let due = due.map(|until| until.saturating_duration_since(now)).min();
         due.unwrap_or(RESYNC).clamp(Duration::from_millis(10), RESYNC)
     }
@@ -159,19 +198,15 @@ impl StatusManager {
     /// What happened to pods; the server may refuse it, and then it is known here only.
     fn tell_events(&mut self, now: Instant) -> Result<(), Unreachable> {
         let all = self.settings.events.events();
-        for (event, tell) in self.events.news(&all) {
-            let namespace = &event.involved.namespace;
-            let result = match &tell {
-                Tell::Create(object) => self.settings.client.create(&in_namespace(namespace, "events"), object),
-                Tell::Patch(patch) => {
-                    self.settings.client.patch(&named(namespace, "events", &event.name), Patch::Merge, patch)
-                }
-            };
-            if let Err(e) = result {
+        for (event, tell) in self.events.told.news(&all) {
+            if !self.events.may(now) {
+                return Ok(());
+            }
+            if let Err(e) = self.events.send(event, &tell) {
                 self.reachable(&e, now)?;
                 log::debug!("telling of an event: {e}");
             }
-            self.events.done(event);
+            self.events.told.done(event);
         }
         Ok(())
     }

@@ -43,6 +43,8 @@ pub const SERVED: &[&str] = &[
     "enableServer",
     "enableSystemLogHandler",
     "enforceNodeAllocatable",
+    "eventBurst",
+    "eventRecordQPS",
     "failCgroupV1",
     "fileCheckFrequency",
     "healthzBindAddress",

@@ -40,7 +40,7 @@ const MAX_PAGES: usize = 1000;
 
 /// Shared by everybody who asks the server.
 pub struct Client {
-    credentials: Credentials,
+    credentials: Arc<Credentials>,
     timeout: Duration,
     rate: Option<Mutex<Bucket>>,
 }
@@ -122,7 +122,8 @@ impl Client {
     }
 
     fn new(credentials: Credentials, rate: Option<Rate>) -> Client {
-        Client { credentials, timeout: TIMEOUT, rate: rate.map(|rate| Mutex::new(Bucket::new(rate))) }
+        let rate = rate.map(|rate| Mutex::new(Bucket::new(rate)));
+        Client { credentials: Arc::new(credentials), timeout: TIMEOUT, rate }
     }
 
     /// For requests that may take so long; watches are as they were.
@@ -133,7 +134,12 @@ impl Client {
     /// Takes the certificate and its key from this file, once it is there, and not what the kubeconfig
     /// says: there it is renewed.
     pub fn with_renewed(self, certificate: &Path) -> Client {
-        Client { credentials: self.credentials.with_renewed(certificate), ..self }
+        Client { credentials: Arc::new(self.credentials.with_renewed(certificate)), ..self }
+    }
+
+    /// Another one over the same connections, whose requests have no limit.
+    pub fn without_limit(&self) -> Client {
+        Client { credentials: self.credentials.clone(), timeout: self.timeout, rate: None }
     }
 
     /// Looks whether there is what requests are made with, without making one.
