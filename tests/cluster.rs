@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
+use support::cell::HOST_IP;
 use support::cluster::Cluster;
 use support::containerd::POD_NETWORK;
 use support::http::Client;
@@ -36,6 +37,8 @@ impl Joined {
         };
         let mut agent = Agent::on_containerd(&containerd);
         agent.configure(json!({
+            // Where it listens then is for the API server to reach.
+            "address": null,
             "authentication": {
                 "anonymous": {"enabled": false}, "webhook": {"enabled": true},
                 "x509": {"clientCAFile": cluster.authority()},
@@ -220,6 +223,9 @@ fn kubelet(joined: &Joined) -> Client {
 fn who_may_use_the_kubelet_api() {
     let Some(joined) = Joined::start() else { return };
     let kubectl = joined.kubectl();
+    let cell = joined.containerd.cell();
+    let listens = |port: u16| cell.in_network(|| std::net::TcpStream::connect((HOST_IP, port)).is_ok());
+    assert!(listens(10250) && !listens(10255), "what asks for no credentials is on the loopback address alone");
     // The API server, by its certificate, for an administrator.
     assert_eq!(kubectl.run(&["get", "--raw", &format!("/api/v1/nodes/{NODE}/proxy/healthz")]), "ok");
     kubectl.run(&["create", "serviceaccount", "metrics"]);

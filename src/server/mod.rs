@@ -65,7 +65,7 @@ pub fn start(
         endpoints.push(Endpoint { listener, service });
     };
     if let Some(port) = server.read_only_port {
-        add(Box::new(bind("read-only", SocketAddr::new(server.address, port))?), Offer::ReadOnly, None);
+        add(Box::new(bind("read-only", SocketAddr::new(server.read_only_address, port))?), Offer::ReadOnly, None);
     }
     if let Some(address) = server.healthz {
         add(Box::new(bind("healthz", address)?), Offer::Health, None);
