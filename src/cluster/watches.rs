@@ -161,8 +161,9 @@ impl Watching {
                 Event::Deleted(object) => Some(Ok(Found::Missing(kube::version(&object).to_owned()))),
                 Event::Bookmark(_) => None,
             };
-            let heard = what.map(|what| tell.send(Heard { key: self.key.clone(), what: What::Is(what) }));
-            if matches!(heard, Some(Err(_))) || !self.wanted.load(Ordering::Relaxed) {
+            let word = what.map(|what| Heard { key: self.key.clone(), what: What::Is(what) });
+            let unheard = word.is_some_and(|word| tell.send(word).is_err());
+            if unheard || !self.wanted.load(Ordering::Relaxed) {
                 return Ok(());
             }
         }

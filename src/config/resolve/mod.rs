@@ -98,9 +98,9 @@ fn config(k: &KubeletConfiguration, flags: &Flags, machine: &Machine, files: boo
         .unwrap_or_else(|| machine.runtime_socket.clone());
     let image_endpoint =
         check.socket("imageServiceEndpoint", &k.image_service_endpoint).unwrap_or_else(|| runtime_endpoint.clone());
-    let node_ips = node::ips(flags, check);
     Config {
         node_name: node::name(flags, machine, check),
+        node_ips: node::ips(flags, check),
         node: node::node(k, flags, check),
         workers: node::workers(flags, machine, check),
         verbosity: k.logging.verbosity,
@@ -145,11 +145,10 @@ fn config(k: &KubeletConfiguration, flags: &Flags, machine: &Machine, files: boo
         oom_score_adj: check.within("oomScoreAdj", k.oom_score_adj, -1000..=1000),
         eviction: eviction::read(k, check),
 
-        server: server::server(k, flags, &root_dir, &node_ips, check),
+        server: server::server(k, flags, &root_dir, check),
         api: server::api(flags, &root_dir, check),
         event_rate: rate("eventRecordQPS", k.event_record_qps, "eventBurst", k.event_burst, check),
         shutdown: server::shutdown(k, check),
-        node_ips,
         root_dir,
     }
 }

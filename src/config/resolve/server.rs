@@ -1,6 +1,6 @@
 //! What the agent serves, to whom, and how it ends when the machine does.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,13 +13,7 @@ use crate::config::{Api, Authorization, Certificate, Config, Server, Shutdown, T
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-pub(super) fn server(
-    k: &KubeletConfiguration,
-    flags: &Flags,
-    root_dir: &Path,
-    node_ips: &[IpAddr],
-    check: &mut Check,
-) -> Server {
+pub(super) fn server(k: &KubeletConfiguration, flags: &Flags, root_dir: &Path, check: &mut Check) -> Server {
     let loopback = LOOPBACK;
     let given = match k.address.as_str() {
         "" => None,
@@ -33,7 +27,7 @@ pub(super) fn server(
     let ttl = check.period("authentication.webhook.cacheTTL", webhook.cache_ttl);
     Server {
         enabled: k.enable_server,
-        address: given.unwrap_or_else(|| reachable(k, flags, node_ips)),
+        address: given.unwrap_or_else(|| reachable(k, flags)),
         read_only_address: given.unwrap_or(loopback),
         port: u16::try_from(port).unwrap_or_default(),
         read_only_port: (read_only_port != 0).then_some(read_only_port),
@@ -54,10 +48,9 @@ pub(super) fn server(
 
 /// The address of the HTTPS API when none is given: all, for an API server, and the loopback one without
 /// one. What would let anybody do anything stays on the loopback one.
-fn reachable(k: &KubeletConfiguration, flags: &Flags, node_ips: &[IpAddr]) -> IpAddr {
+fn reachable(k: &KubeletConfiguration, flags: &Flags) -> IpAddr {
     match flags.own.kubeconfig.is_empty() || lets_anybody(k) {
         true => LOOPBACK,
-        false if !node_ips.is_empty() && node_ips.iter().all(IpAddr::is_ipv6) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         false => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
     }
 }
