@@ -175,6 +175,23 @@ fn objects_reach_volumes_and_the_environment() {
     assert_eq!(names.into_iter().collect::<Vec<_>>(), ["late", "none", "s", "settings"]);
 }
 
+/// Events wait for their turn and are not lost, and a pod's status doesn't wait for them.
+#[test]
+fn events_are_held_to_their_rate() {
+    let (_node, server) = configured(json!({"eventRecordQPS": 1, "eventBurst": 1}));
+    let began = std::time::Instant::now();
+    server.create("pods", api_pod("web", FOREVER, json!({})));
+    server.wait("pods", "web", is_running);
+    let told = eventually("the event of its start", SOON, || {
+        let events = server.state().objects.list("events", Some("default"), "");
+        let started = events.iter().any(|e| e["reason"] == "Started");
+        if started { Ok(events.len()) } else { Err(format!("{events:?}")) }
+    });
+    assert!(told > 1, "there are others before it");
+    let least = Duration::from_secs(told as u64 - 1);
+    assert!(began.elapsed() + Duration::from_millis(50) > least, "{told} in {:?}", began.elapsed());
+}
+
 /// A pod with these ConfigMaps in volumes at `/NAME`.
 fn reader(name: &str, maps: &[String]) -> Value {
     let optional = |map: &String| json!({"name": map, "configMap": {"name": map, "optional": true}});

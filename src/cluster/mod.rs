@@ -5,6 +5,7 @@
 mod diff;
 mod events;
 mod fetch;
+mod item;
 mod mirror;
 mod objects;
 mod records;

@@ -12,9 +12,10 @@ use crossbeam::channel::{Receiver, Sender, bounded};
 use crossbeam::select;
 
 use super::fetch::{self, Found};
-use super::records::{Answer, Records};
+use super::item::{self, Item};
+use super::records::Records;
 use super::refresh;
-use super::watches::{self, Candidate, End, Heard, Watches, What};
+use super::watches::{self, Candidate, Heard, Watches, What};
 use crate::config::ObjectChanges;
 use crate::kube::retry::{Retry, chance};
 use crate::kube::{self, Client};
@@ -25,8 +26,6 @@ use crate::status;
 
 /// Objects that are got before what is known so far is told.
 const BATCH: usize = 32;
-/// A watch that ends sooner than this says that something is wrong.
-const LASTS: Duration = Duration::from_secs(10);
 /// How often it is looked for what is due though nothing was heard.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -45,21 +44,6 @@ pub struct Settings {
     pub ttl: Duration,
     /// How it is found out that a ConfigMap or a Secret is another.
     pub changes: ObjectChanges,
-}
-
-struct Item {
-    /// When it was wanted first.
-    since: Instant,
-    /// `None`: not known yet.
-    answer: Option<Answer>,
-    /// Of the answer, where a watch can go on from it; empty: from whatever the server has.
-    version: Option<String>,
-    /// When to ask; `None`: never again, or not before its watch has ended.
-    due: Option<Instant>,
-    retry: Retry,
-    failed: Option<String>,
-    /// Of its watches, and why the last one failed.
-    watch: (Retry, Option<String>),
 }
 
 pub struct ObjectGetter {
@@ -95,8 +79,7 @@ impl ObjectGetter {
         let (tell, wake) = bounded(1);
         let records = Records::open(settings.directory.clone());
         let now = Instant::now();
-        let items =
-            records.answers().into_iter().map(|(key, answer)| (key, Item { answer: Some(answer), ..Item::new(now) }));
+        let items = records.answers().into_iter().map(|(key, answer)| (key, Item::of_before(answer, now)));
         let items = items.collect();
         let (watches, heard) = Watches::new(settings.client.clone());
         let getter = ObjectGetter {
@@ -322,7 +305,7 @@ impl ObjectGetter {
                 (Some(Arc::new(*object)), None, Some(refresh::of_token(lifetime, chance())))
             }
             Ok(Ok(Found::Object(object, version))) => {
-                let after = if is_immutable(&object.body) { None } else { again() };
+                let after = if item::is_immutable(&object) { None } else { again() };
                 (Some(Arc::new(*object)), Some(version), after)
             }
             Ok(Ok(Found::Missing(version))) => (None, Some(version), again()),
@@ -389,77 +372,6 @@ impl ObjectGetter {
         let answers = self.items.iter().filter_map(|(key, item)| Some((key, item.answer.as_ref()?)));
         self.records.keep(&answers.collect());
         Ok(())
-    }
-}
-
-impl Item {
-    /// One that is to be asked for now.
-    fn new(now: Instant) -> Item {
-        Item {
-            since: now,
-            answer: None,
-            version: None,
-            due: Some(now),
-            retry: Retry::default(),
-            failed: None,
-            watch: Default::default(),
-        }
-    }
-
-    fn is_immutable(&self) -> bool {
-        self.answer.as_ref().and_then(Option::as_ref).is_some_and(|object| is_immutable(&object.body))
-    }
-
-    /// A word of a watch may be older than what was got since it began. Versions of one server only ever
-    /// rise (kubernetes.io/docs/reference/using-api/api-concepts).
-    fn is_newer_than(&self, version: &str) -> bool {
-        let number = |text: &str| text.parse::<u64>().ok();
-        let both = self.version.as_deref().and_then(number).zip(number(version));
-        both.is_some_and(|(known, told)| told < known)
-    }
-
-    /// Has it asked for again, and then watched: at once, unless its watches end too soon.
-    fn watch_ended(&mut self, key: &Key, end: &End, now: Instant) {
-        let (retry, failed) = &mut self.watch;
-        if end.lasted >= LASTS {
-            retry.succeeds();
-        }
-        let well = end.error.as_ref().is_none_or(kube::Error::is_gone);
-        let wait = match well && end.lasted >= LASTS {
-            true => Duration::ZERO,
-            false => retry.fails(end.error.as_ref().and_then(kube::Error::retry_after), chance()),
-        };
-        let text = end.error.as_ref().filter(|e| !e.is_gone()).map(ToString::to_string);
-        if let Some(text) = &text {
-            match failed.as_ref() == Some(text) {
-                true => log::debug!("watching {key}: {text}"),
-                false => log::info!("watching {key}: {text}; it is asked for instead"),
-            }
-        }
-        *failed = text;
-        self.version = None;
-        if !self.is_immutable() {
-            self.due = Some(now + wait);
-        }
-    }
-
-    fn fails(&mut self, text: &str, asked: Option<Duration>, now: Instant) -> bool {
-        self.due = Some(now + self.retry.fails(asked, chance()));
-        let news = self.failed.as_deref() != Some(text);
-        match news {
-            true => log::warn!("what pods refer to: {text}"),
-            false => log::debug!("what pods refer to: {text}"),
-        }
-        self.failed = Some(text.to_owned());
-        news && self.answer.is_none()
-    }
-}
-
-fn is_immutable(body: &Body) -> bool {
-    match body {
-        Body::ConfigMap(map) => map.immutable,
-        Body::Secret(secret) => secret.immutable,
-        _ => false,
     }
 }
 

@@ -24,7 +24,7 @@ const SILENCE: Duration = Duration::from_secs(95);
 /// Most of it is never touched.
 const STACK: usize = 256 << 10;
 /// Words of watches that wait to be heard, before their threads have to.
-const WORDS: usize = 32;
+const WORDS: usize = 8;
 
 /// A word of a watch.
 pub struct Heard {
