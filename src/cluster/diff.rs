@@ -58,6 +58,19 @@ pub fn patch(uid: &str, there: &Value, want: &core::PodStatus) -> Option<Value> 
     (!changes.is_empty()).then(|| json!({"metadata": {"uid": uid}, "status": changes}))
 }
 
+/// Whether somebody may wait for what a patch of the status `there` says. Other news may come a little
+/// later, and together with what follows them.
+pub fn is_urgent(there: &Value, patch: &Value) -> bool {
+    let status = &patch["status"];
+    let ready = |conditions: &Value| {
+        let condition = find(conditions, &"Ready".into());
+        condition.map(|condition| condition["status"] == "True")
+    };
+    let (before, after) = (ready(&there["conditions"]).unwrap_or_default(), ready(&status["conditions"]));
+    let changes = ["phase", "ephemeralContainerStatuses"].iter().any(|field| status.get(*field).is_some());
+    changes || after.is_some_and(|after| after != before)
+}
+
 /// What must not be taken back, or be said too early.
 fn settle(json: &mut Value, there: &Value, want: &core::PodStatus) {
     let Some(fields) = json.as_object_mut() else { return };
@@ -125,6 +138,23 @@ fn conditions(there: &Value, want: &Value) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_somebody_waits_for_is_urgent() {
+        let pending = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]});
+        let ready = |status: &str| json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
+        for (there, patch, want) in [
+            (pending.clone(), json!({"status": {"phase": "Running"}}), true),
+            (pending.clone(), json!({"status": {"hostIP": "10.0.0.1", "containerStatuses": []}}), false),
+            (pending.clone(), json!({"status": {"ephemeralContainerStatuses": []}}), true),
+            (pending.clone(), ready("False"), false),
+            (pending, ready("True"), true),
+            (running(), ready("False"), true),
+            (running(), ready("True"), false),
+        ] {
+            assert_eq!(is_urgent(&there, &patch), want, "{there} {patch}");
+        }
+    }
 
     fn status(json: Value) -> core::PodStatus {
         let node = crate::yaml::Node::from(json);

@@ -20,6 +20,8 @@ use crate::status::{Store, StoredPod, events};
 
 /// How often everything is looked at though nothing was heard.
 const RESYNC: Duration = Duration::from_secs(60);
+/// How long news that nobody waits for may wait for more: a pod that starts has some each moment.
+const CALM: Duration = Duration::from_secs(1);
 
 pub struct Settings {
     pub node_name: String,
@@ -41,6 +43,8 @@ struct Entry {
     told: Option<(Arc<Pod>, Value)>,
     /// With this nothing is to be done.
     done: Option<(Arc<Pod>, Arc<core::PodStatus>, bool)>,
+    /// Since when there is something to tell that isn't urgent.
+    calm: Option<Instant>,
     /// It was removed, and is heard of until its end has come here.
     removed: Option<Instant>,
     trouble: Trouble,
@@ -129,6 +133,9 @@ impl StatusManager {
     fn pause(&self, now: Instant) -> Duration {
         let troubles = self.entries.values().map(|entry| &entry.trouble).chain(self.mirrors.values());
         let due = troubles.chain([&self.unreachable]).filter_map(|trouble| trouble.until);
+        // What was due long ago is of a pod that isn't here any more.
+        let calm = self.entries.values().filter_map(|entry| Some(entry.calm? + CALM));
+        let due = due.chain(calm.filter(|due| now < *due + CALM));
         let due = due.map(|until| until.saturating_duration_since(now)).min();
         due.unwrap_or(RESYNC).clamp(Duration::from_millis(10), RESYNC)
     }
@@ -209,9 +216,17 @@ impl StatusManager {
         let Some(patch) = diff::patch(object.uid.as_str(), &there, status) else {
             entry.told = Some((object.clone(), there));
             entry.trouble = Trouble::default();
+            entry.calm = None;
             entry.done = Some(done);
             return Ok(true);
         };
+        if !ended && !diff::is_urgent(&there, &patch) {
+            let since = *entry.calm.get_or_insert(now);
+            if now.saturating_duration_since(since) < CALM {
+                return Ok(false);
+            }
+        }
+        entry.calm = None;
         let path = named(&object.name.namespace, "pods", &object.name.name) + "/status";
         match self.settings.client.patch(&path, Patch::Strategic, &patch) {
             Ok(mut answer) => {
