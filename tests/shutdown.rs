@@ -97,10 +97,13 @@ impl Machine {
     /// Waits until the pod runs, with nothing of its end left.
     #[track_caller]
     fn runs(&self, name: &str, restarts: u32) -> Value {
-        let pod = self.node.runs(name);
+        let pod = self.node.agent.wait_pod(name, SOON, |pod| {
+            let container = &pod["status"]["containerStatuses"][0];
+            container["restartCount"] == restarts && !container["state"]["running"].is_null()
+        });
         let status = &pod["status"];
-        assert_eq!(status["containerStatuses"][0]["restartCount"], restarts, "{status}");
-        assert!(status["reason"].is_null() && condition(&pod, "DisruptionTarget").is_null(), "{status}");
+        assert!(status["phase"] == "Running" && status["reason"].is_null(), "{status}");
+        assert!(condition(&pod, "DisruptionTarget").is_null(), "{status}");
         pod
     }
 }
@@ -230,4 +233,89 @@ fn a_bus_that_comes_later() {
     let logind = Logind::start(&bus, LONG, Path::new("/nonexistent").into());
     logind.waits_for(1);
     assert_eq!(logind.taken(), 1);
+}
+
+/// As the API server has it. Skipped, with a line that says why, where there is none.
+#[cfg(feature = "tls")]
+#[test]
+fn the_api_server_hears_of_it_in_time() {
+    use support::NODE;
+    let mut machine = Machine::prepare(LONG, json!({"shutdownGracePeriod": "1200s"}));
+    let cluster = match support::cluster::Cluster::start(machine.node.containerd.cell()) {
+        Ok(cluster) => cluster,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    let kubectl = &cluster.kubectl;
+    let kubeconfig = cluster.node_kubeconfig();
+    machine.node.agent.flags(&["--kubeconfig", &kubeconfig.display().to_string()]);
+    machine.node.agent.start();
+    machine.logind().waits_for(1);
+    let get = |what: &[&str], meets: &dyn Fn(&Value) -> bool| {
+        eventually(&format!("{what:?}"), SOON, || {
+            let object = kubectl.attempt_json(&[&["get"], what].concat())?;
+            if meets(&object) { Ok(object) } else { Err(object["status"].to_string()) }
+        })
+    };
+    let node_is = |status: &str| get(&["node", NODE], &|node| condition(node, "Ready")["status"] == status);
+    let ready = |name: &str| get(&["pod", name], &|pod| condition(pod, "Ready")["status"] == "True");
+    let bound = |name: &str| {
+        let manifest = machine.waiting(name).spec(&format!("nodeName: {NODE}"));
+        kubectl.run(&["apply", "-f", &kubectl.file("pod.yaml", &manifest.to_string())]);
+    };
+    node_is("True");
+    machine.node.add(&machine.waiting("own"));
+    bound("theirs");
+    let mirror = format!("own-{NODE}");
+    ready(&mirror);
+    ready("theirs");
+
+    machine.logind().prepare(true);
+    let node = node_is("False");
+    let ready_now = condition(&node, "Ready");
+    assert_eq!(
+        (&ready_now["reason"], &ready_now["message"]),
+        (&"KubeletNotReady".into(), &"node is shutting down".into())
+    );
+    bound("late");
+    let late = get(&["pod", "late"], &|pod| pod["status"]["phase"] == "Failed");
+    assert_eq!(late["status"]["reason"], "NodeShutdown", "{}", late["status"]);
+    for name in ["own", "theirs"] {
+        assert!(machine.logind().is_held());
+        machine.let_end(name);
+    }
+    machine.logind().waits_no_more();
+    // By now the machine may be off.
+    for name in [&mirror, "theirs"] {
+        let pod = kubectl.json(&["get", "pod", name]);
+        let status = &pod["status"];
+        let is = [&status["phase"], &status["reason"], &condition(&pod, "DisruptionTarget")["reason"]];
+        assert_eq!(is, ["Failed", "Terminated", "TerminationByKubelet"], "{name}: {status}");
+        assert_eq!(status["message"], MESSAGE);
+    }
+
+    machine.logind().prepare(false);
+    machine.logind().waits_for(2);
+    node_is("True");
+    let own = ready(&mirror);
+    assert!(own["status"]["phase"] == "Running" && condition(&own, "DisruptionTarget").is_null(), "{}", own["status"]);
+    // These are over, and whoever made them makes others.
+    for (name, reason) in [("theirs", "Terminated"), ("late", "NodeShutdown")] {
+        let status = &kubectl.json(&["get", "pod", name])["status"];
+        assert_eq!((&status["phase"], &status["reason"]), (&"Failed".into(), &reason.into()), "{status}");
+    }
+    bound("next");
+    ready("next");
+
+    // Started again after the next one, the node has its own pods, and says the same of the others.
+    machine.let_end("next");
+    machine.logind().prepare(true);
+    machine.logind().waits_no_more();
+    machine.node.agent.stop();
+    machine.start_logind(LONG);
+    machine.node.agent.start();
+    node_is("True");
+    get(&["pod", &mirror], &|pod| pod["status"]["phase"] == "Running");
+    let next = kubectl.json(&["get", "pod", "next"]);
+    assert_eq!((&next["status"]["phase"], &next["status"]["reason"]), (&"Failed".into(), &"Terminated".into()));
+    assert_eq!(condition(&next, "DisruptionTarget")["reason"], "TerminationByKubelet");
 }

@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
@@ -46,7 +47,9 @@ impl Bus {
         require(&["dbus-daemon", "setpriv"]);
         let (config, socket) = (dir.join("bus.conf"), dir.join("bus"));
         fs::write(&config, CONFIG.replace("{socket}", &socket.display().to_string())).expect("writes");
+        let log = fs::File::create(dir.join("bus.log")).expect("make its log");
         let mut command = Process::host_command("dbus-daemon");
+        command.stdin(Stdio::null()).stdout(log.try_clone().expect("share its log")).stderr(log);
         command.args(["--nofork", "--nopidfile"]).arg(format!("--config-file={}", config.display()));
         let bus = Bus { process: Process::on_host("dbus-daemon", command), socket };
         eventually("the bus", SOON, || bus.try_connect().map(drop));
