@@ -1,6 +1,7 @@
 //! Figures of the agent beside those of the bare CRI calls to the same containerd, in one run:
 //! `scripts/bench latency|burst|idle|probes [N]`. Nothing here passes or fails.
 
+mod asked;
 mod probes;
 #[path = "../support/mod.rs"]
 mod support;
@@ -8,6 +9,7 @@ mod support;
 use std::fs;
 use std::time::{Duration, SystemTime};
 
+use asked::Asked;
 use support::pods::Pods;
 use support::{Agent, BUSYBOX, Containerd, eventually};
 
@@ -32,6 +34,7 @@ struct Bench {
     containerd: Containerd,
     agent: Agent,
     bare: Pods,
+    asked: Asked,
 }
 
 impl Bench {
@@ -42,14 +45,16 @@ impl Bench {
         agent.start();
         let logs = containerd.cell().dir().join("bare-logs");
         let bare = Pods::new(&containerd.socket(), &logs);
-        Bench { containerd, agent, bare }
+        Bench { asked: Asked::look(manifest), containerd, agent, bare }
     }
 
     fn write(&self, name: &str) {
-        let text = format!(
-            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  - {{name: main, image: {BUSYBOX}, command: [sh, -c, 'sleep 100000']}}\n"
-        );
-        self.agent.write_manifest(&format!("{name}.yaml"), &text);
+        self.agent.write_manifest(&format!("{name}.yaml"), &manifest(name));
+    }
+
+    /// The calls that a pod takes, and no agent: ids of sandbox and container.
+    fn run_bare(&self, number: usize) -> (String, String) {
+        self.asked.run(&self.bare, self.containerd.cell().dir(), number)
     }
 
     fn remove(&self, name: &str) {
@@ -88,10 +93,17 @@ impl Bench {
 
     fn remove_bare(&self, (sandbox, container): (String, String)) {
         self.bare.stop(&container, 0).expect("stop");
-        self.bare.remove(&container).expect("remove");
+        // The runtime hears of the end a little later.
+        eventually("removal", Duration::from_secs(10), || self.bare.remove(&container).map_err(|e| e.to_string()));
         self.bare.stop_sandbox(&sandbox).expect("stop the sandbox");
         self.bare.remove_sandbox(&sandbox).expect("remove the sandbox");
     }
+}
+
+fn manifest(name: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  - {{name: main, image: {BUSYBOX}, command: [sh, -c, 'sleep 100000']}}\n"
+    )
 }
 
 fn since(start: SystemTime, end: SystemTime) -> f64 {
@@ -115,9 +127,8 @@ fn latency(rounds: usize) {
     let bench = Bench::new();
     let (mut bare, mut agent) = (Vec::new(), Vec::new());
     for i in 0..=rounds {
-        let name = format!("bare{i}");
         let start = SystemTime::now();
-        let ids = bench.bare.run(&name, "sleep 100000");
+        let ids = bench.run_bare(i);
         let took = since(start, bench.at(&ids.1));
         bench.remove_bare(ids);
         let name = format!("pod{i}");
@@ -138,45 +149,57 @@ fn latency(rounds: usize) {
     row("the agent's own part, by pairs", &mut more);
 }
 
-/// All at once, beside the bare calls at 2, 4 and 8 in parallel.
+/// How often the burst's runs take turns: one alone says little on a machine that others use, too.
+const ROUNDS: usize = 3;
+
+/// Many pods at once, beside the bare calls at what may be the runtime's best parallelism.
 fn burst(count: usize) {
     let mut bench = Bench::new();
-    let mut best = f64::MAX;
-    for parallel in [2, 4, 8] {
-        let start = SystemTime::now();
-        let ids = std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..parallel)
-                .map(|w| {
-                    let bare = &bench.bare;
-                    scope.spawn(move || {
-                        let mine = (w..count).step_by(parallel);
-                        mine.map(|i| bare.run(&format!("bare{parallel}-{i}"), "sleep 100000")).collect::<Vec<_>>()
-                    })
-                })
-                .collect();
-            workers.into_iter().flat_map(|worker| worker.join().expect("a worker")).collect::<Vec<_>>()
-        });
-        let last = ids.iter().map(|(_, container)| bench.at(container)).max().expect("some");
-        let took = since(start, last);
-        println!("bare calls, {count} pods, {parallel} in parallel   {took:>7.0} ms");
-        best = best.min(took);
-        ids.into_iter().for_each(|ids| bench.remove_bare(ids));
+    let pid = bench.agent.process().pid();
+    let mut bare: Vec<(usize, Vec<f64>)> = [2, 4, 8].map(|parallel| (parallel, Vec::new())).into();
+    let (mut agent, mut cpu) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        for (parallel, took) in &mut bare {
+            let time = bare_burst(&bench, count, *parallel);
+            println!("bare calls, {count} pods, {parallel} in parallel   {time:>7.0} ms");
+            took.push(time);
+        }
+        let before = Usage::of(pid);
+        let time = agent_burst(&bench, count);
+        let after = Usage::of(pid);
+        println!("agent, {count} pods                      {time:>7.0} ms");
+        agent.push(time);
+        cpu.push(after.cpu - before.cpu);
+        (0..count).for_each(|i| bench.remove(&format!("pod{i}")));
+        bench.empty();
     }
-    let before = Usage::of(bench.agent.process().pid());
+    let best = bare.iter_mut().map(|(_, took)| median(took)).fold(f64::MAX, f64::min);
+    let middle = row("agent", &mut agent);
+    println!("bare calls at their best           median {best:>7.0} ms");
+    println!("the agent needs {:.2} times that, and {:.2} s of CPU", middle / best, median(&mut cpu));
+}
+
+/// Until the last of the pods was started.
+fn bare_burst(bench: &Bench, count: usize, parallel: usize) -> f64 {
     let start = SystemTime::now();
-    for i in 0..count {
-        bench.write(&format!("pod{i}"));
-    }
+    let run = |i: usize| bench.run_bare(i);
+    let ids = std::thread::scope(|scope| {
+        let worker = |w| scope.spawn(move || (w..count).step_by(parallel).map(run).collect::<Vec<_>>());
+        let workers: Vec<_> = (0..parallel).map(worker).collect();
+        workers.into_iter().flat_map(|worker| worker.join().expect("a worker")).collect::<Vec<_>>()
+    });
+    let last = ids.iter().map(|(_, container)| bench.at(container)).max().expect("some");
+    ids.into_iter().for_each(|ids| bench.remove_bare(ids));
+    since(start, last)
+}
+
+fn agent_burst(bench: &Bench, count: usize) -> f64 {
+    let start = SystemTime::now();
+    (0..count).for_each(|i| bench.write(&format!("pod{i}")));
     // Asking for the pods is not for free, and the bare calls have nobody that asks.
     bench.running(count);
     let last = (0..count).map(|i| bench.started(&format!("pod{i}"))).max().expect("some");
-    let took = since(start, last);
-    println!(
-        "agent, {count} pods                      {took:>7.0} ms, {:.2} times the best of the bare calls",
-        took / best
-    );
-    let after = Usage::of(bench.agent.process().pid());
-    println!("agent: {:.2} s of CPU, afterwards {}", after.cpu - before.cpu, after.memory());
+    since(start, last)
 }
 
 /// What the agent takes while nothing happens.

@@ -77,6 +77,21 @@ impl Pods {
         (sandbox, container)
     }
 
+    /// The same, for requests that are made already.
+    #[track_caller]
+    pub fn run_as(&self, sandbox: &cri::PodSandboxConfig, container: &cri::ContainerConfig) -> (String, String) {
+        let mut request = cri::RunPodSandboxRequest::new();
+        request.config = Some(sandbox.clone()).into();
+        let id = self.client.run_pod_sandbox(&request, soon()).expect("run the sandbox").pod_sandbox_id;
+        let mut request = cri::CreateContainerRequest::new();
+        request.pod_sandbox_id = id.clone();
+        request.sandbox_config = Some(sandbox.clone()).into();
+        request.config = Some(container.clone()).into();
+        let container = self.client.create_container(&request, soon()).expect("create the container").container_id;
+        self.start(&container).expect("start the container");
+        (id, container)
+    }
+
     /// How many containers run.
     #[track_caller]
     pub fn running(&self) -> usize {
