@@ -121,7 +121,11 @@ impl Watch {
             if message.is("org.freedesktop.DBus", "NameOwnerChanged")
                 && message.sender.as_deref() == Some("org.freedesktop.DBus")
             {
-                return Err(Error::Another);
+                match message.args().get(2) {
+                    // It has come because it was asked.
+                    Some(Value::Text(new)) if *new == owner => continue,
+                    _ => return Err(Error::Another),
+                }
             }
             if !message.is(MANAGER, "PrepareForShutdown") || message.sender.as_deref() != Some(&owner) {
                 continue;
@@ -156,7 +160,7 @@ impl Watch {
             self.said = None;
             return Ok(());
         }
-        let why = match write_drop_in(&self.drop_ins, needed + MARGIN) {
+        let why = match write_drop_in(&self.drop_ins, needed.saturating_add(MARGIN)) {
             Ok(path) => match reload(bus, needed) {
                 Ok(true) => {
                     log::info!("logind waits for {} s now, as {} says", needed.as_secs(), path.display());

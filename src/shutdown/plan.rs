@@ -7,6 +7,8 @@ use crate::config;
 /// The priorities of pods that say nothing, and from which on they are critical.
 const ORDINARY: i32 = 0;
 const CRITICAL: i32 = 2_000_000_000;
+/// Nobody waits for longer.
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Groups of pods, from the least priority up; at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +35,7 @@ impl Plan {
             config::Shutdown::ByPriority(groups) => groups.clone(),
         };
         // Whole seconds, as grace periods are.
-        let seconds = |period: Duration| Duration::from_secs(period.as_secs());
+        let seconds = |period: Duration| Duration::from_secs(period.min(LONGEST).as_secs());
         let group = |(priority, period)| Group { priority, period: seconds(period) };
         let mut groups: Vec<_> = groups.into_iter().map(group).collect();
         groups.sort_by_key(|group| group.priority);
@@ -103,6 +105,8 @@ mod tests {
         assert_eq!((plan.period(0), plan.period(1), plan.total()), (Some(secs(30)), Some(secs(0)), secs(30)));
         let plan = Plan::new(&graceful(Duration::from_millis(3500), secs(1))).expect("has groups");
         assert_eq!((plan.period(0), plan.period(1)), (Some(secs(2)), Some(secs(1))));
+        let endless = config::Shutdown::ByPriority(vec![(0, Duration::MAX), (1, secs(u64::MAX))]);
+        assert_eq!(Plan::new(&endless).map(|plan| plan.total()), Some(2 * LONGEST));
         assert_eq!(Plan::new(&config::Shutdown::Off), None);
         assert_eq!(Plan::new(&config::Shutdown::ByPriority(vec![])), None);
     }

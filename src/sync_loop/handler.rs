@@ -462,8 +462,10 @@ impl SyncHandler for Handler {
                 self.shown.store.set_status(&pod, Arc::new(status::refused(&pod, PREEMPTING, PREEMPTED)));
             }
         }
-        if let Some(pod) = finished.again {
-            self.workers.want(pod, now);
+        match finished.again.map(|pod| (self.closing.refuses(|| false), pod)) {
+            Some((Some(refusal), pod)) => self.refuse(pod, refusal),
+            Some((None, pod)) => self.workers.want(pod, now),
+            None => {}
         }
     }
 

@@ -25,6 +25,10 @@ fn pod(uid: &str, name: &str) -> Arc<Pod> {
     })
 }
 
+fn failure(reason: &'static str) -> PodFailure {
+    PodFailure { reason, message: "m".to_owned(), by: FailedBy::Node }
+}
+
 impl Bench {
     fn new() -> Bench {
         Bench { workers: Workers::new(Duration::from_secs(60)), now: Instant::now(), out: BTreeMap::new() }
@@ -39,8 +43,21 @@ impl Bench {
     }
 
     fn halt(&mut self, uid: &str, secs: u64) {
-        let failure = PodFailure { reason: "Terminated", message: "m".to_owned(), by: FailedBy::Node };
-        self.workers.halt(&PodUid::new(uid), Halt { grace: Duration::from_secs(secs), failure });
+        self.workers.halt(&PodUid::new(uid), Halt { grace: Duration::from_secs(secs), failure: failure("Terminated") });
+    }
+
+    /// A job that tells this reason in the pod's status.
+    fn done_for(&mut self, uid: &str, reason: &str, next: Next) {
+        let job = self.out.remove(uid).expect("a job is out");
+        let ending = job.kind.is_ending();
+        let status = core::PodStatus {
+            phase: Some("Failed".to_owned()),
+            reason: Some(reason.to_owned()),
+            ..core::PodStatus::default()
+        };
+        let report =
+            Report { uid: job.uid, ending, memory: Some(job.memory), next: Ok(next), status: Some(Arc::new(status)) };
+        self.workers.report(report, self.now);
     }
 
     fn resume(&mut self, uid: &str) -> bool {
@@ -327,9 +344,8 @@ fn a_pod_that_is_halted_stays_and_goes_on() {
     assert!(!b.resume("a"), "it runs");
     b.halt("a", 5);
     assert_eq!((b.jobs(), b.limit("a"), b.alive()), (vec!["terminate a".to_owned()], Some(5), 1));
-    b.out.get_mut("a").expect("is out").memory.failed =
-        Some(PodFailure { reason: "Terminated", message: "m".to_owned(), by: FailedBy::Node });
-    b.done("a", Next::Terminal);
+    b.out.get_mut("a").expect("is out").memory.failed = Some(failure("Terminated"));
+    b.done_for("a", "Terminated", Next::Terminal);
     assert_eq!((b.jobs(), b.alive()), (vec![], 0));
     assert!(b.workers.is_ended(&PodUid::new("a")));
     b.touch("a");
@@ -339,6 +355,7 @@ fn a_pod_that_is_halted_stays_and_goes_on() {
     assert!(b.resume("a") && !b.resume("a"));
     assert_eq!(b.jobs(), ["sync a"]);
     assert_eq!(b.out["a"].memory.failed, None);
+    assert!(matches!(b.out["a"].kind, Kind::Sync { before: None, .. }));
     b.done("a", Next::Rest);
     // And again, with second thoughts before it has ended.
     b.halt("a", 5);
@@ -374,4 +391,24 @@ fn what_is_halted_may_be_unwanted_and_the_other_way_round() {
     b.unwant("b");
     b.done("b", Next::Terminal);
     assert_eq!(b.jobs(), ["remove b"]);
+}
+
+#[test]
+fn what_had_failed_before_it_was_halted_has_failed_still() {
+    let mut b = Bench::new();
+    b.want("a", "web");
+    b.jobs();
+    b.out.get_mut("a").expect("is out").memory.failed = Some(failure("DeadlineExceeded"));
+    b.done_for("a", "DeadlineExceeded", Next::Terminal);
+    assert_eq!(b.jobs(), ["terminate a"]);
+    b.halt("a", 5);
+    b.done_for("a", "DeadlineExceeded", Next::After(Duration::from_secs(60)));
+    assert!(!b.resume("a"));
+    assert_eq!((b.jobs(), b.limit("a")), (vec!["terminate a".to_owned()], Some(5)));
+    b.done_for("a", "DeadlineExceeded", Next::Terminal);
+    assert_eq!(b.jobs(), ["sync a"]);
+    assert_eq!(b.out["a"].memory.failed, Some(failure("DeadlineExceeded")));
+    assert!(
+        matches!(&b.out["a"].kind, Kind::Sync { before: Some(status), .. } if status.phase.as_deref() == Some("Failed"))
+    );
 }

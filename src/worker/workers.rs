@@ -454,10 +454,12 @@ impl Workers {
 impl Worker {
     /// From where it was halted.
     fn go_on(&mut self) {
-        self.state = State::Syncing;
-        (self.halt, self.resumes, self.status) = (None, false, None);
+        (self.state, self.resumes) = (State::Syncing, false);
+        let Some(Halt { failure, .. }) = self.halt.take() else { return };
+        // What it came to by itself stays.
+        self.status = self.status.take().filter(|status| status.reason.as_deref() != Some(failure.reason));
         if let Some(memory) = &mut self.memory {
-            memory.failed = None;
+            memory.failed.take_if(|failed| *failed == failure);
         }
     }
 
