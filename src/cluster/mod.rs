@@ -13,4 +13,4 @@ mod status;
 
 pub use objects::{ObjectGetter, Settings as ObjectSettings, spawn as spawn_objects};
 
-pub use status::{Settings as StatusSettings, StatusManager, spawn as spawn_status};
+pub use status::{Rounds, Settings as StatusSettings, StatusManager, spawn as spawn_status};

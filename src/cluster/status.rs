@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
@@ -75,6 +75,35 @@ impl Trouble {
     }
 }
 
+/// How far the manager is with telling, for those who wait for it.
+#[derive(Clone)]
+pub struct Rounds {
+    begun: Arc<AtomicU64>,
+    /// The last one in which the server was told of all.
+    done: Arc<AtomicU64>,
+    wake: Sender<()>,
+}
+
+impl Rounds {
+    /// Something is other than it was. Never waits.
+    pub fn wake(&self) {
+        // A full channel means that it has been told already.
+        let _ = self.wake.try_send(());
+    }
+
+    /// Asks for another round. Once [`Rounds::done`] is more than what this returns, the server has
+    /// been told of what is so now.
+    pub fn ask(&self) -> u64 {
+        let begun = self.begun.load(Ordering::SeqCst);
+        self.wake();
+        begun
+    }
+
+    pub fn done(&self) -> u64 {
+        self.done.load(Ordering::SeqCst)
+    }
+}
+
 pub struct StatusManager {
     settings: Settings,
     /// By the objects' UIDs.
@@ -87,15 +116,18 @@ pub struct StatusManager {
     /// The server can't be reached.
     unreachable: Trouble,
     wake: Receiver<()>,
+    begun: Arc<AtomicU64>,
+    done: Arc<AtomicU64>,
 }
 
 /// What ends a round early: nobody can be told anything.
 struct Unreachable;
 
 impl StatusManager {
-    /// And what wakes it, which never waits.
-    pub fn new(settings: Settings) -> (StatusManager, Sender<()>) {
+    /// And what wakes it.
+    pub fn new(settings: Settings) -> (StatusManager, Rounds) {
         let (tell, wake) = bounded(1);
+        let rounds = Rounds { begun: Arc::default(), done: Arc::default(), wake: tell };
         let events = ToldEvents::new(&settings.events.events(), &settings.node_name);
         let manager = StatusManager {
             settings,
@@ -105,8 +137,10 @@ impl StatusManager {
             node_uid: None,
             unreachable: Trouble::default(),
             wake,
+            begun: rounds.begun.clone(),
+            done: rounds.done.clone(),
         };
-        (manager, tell)
+        (manager, rounds)
     }
 
     /// Runs until nobody can wake it any more.
@@ -141,6 +175,7 @@ impl StatusManager {
     }
 
     fn round(&mut self, now: Instant) -> Result<(), Unreachable> {
+        let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let told = self.settings.seen.get();
         // What was kept on disk says nothing of what the server has.
         if !told.live {
@@ -160,6 +195,7 @@ impl StatusManager {
             self.orphans(&told, &stored, now)?;
         }
         self.forget(&told, &stored);
+        self.done.store(number, Ordering::SeqCst);
         self.tell_events(now)
     }
 
@@ -213,7 +249,8 @@ impl StatusManager {
             _ => object.status.as_deref().map(diff::json_of).unwrap_or_default(),
         };
         let done = (object.clone(), status.clone(), ended);
-        let Some(patch) = diff::patch(object.uid.as_str(), &there, status) else {
+        let end = if mirror::is_one(object) { diff::End::Passing } else { diff::End::Final };
+        let Some(patch) = diff::patch(object.uid.as_str(), &there, status, end) else {
             entry.told = Some((object.clone(), there));
             entry.trouble = Trouble::default();
             entry.calm = None;

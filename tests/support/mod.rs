@@ -20,6 +20,7 @@ pub mod http;
 pub mod huge_pages;
 mod images;
 pub mod kubectl;
+pub mod logind;
 pub mod manifest;
 pub mod node;
 pub mod pods;
