@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use crossbeam::channel::{Sender, bounded};
+use crossbeam::channel::{Receiver, Sender, bounded};
 use jiff::Timestamp;
 use signal_hook::consts::{SIGHUP, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -38,6 +38,7 @@ use crate::runtime::logs::Rotation;
 use crate::runtime::request::{ClusterDns, IdsError};
 use crate::runtime::{self, Done, HostFiles, Node, Op, Paths, Runtime, UserNamespaces};
 use crate::server;
+use crate::shutdown;
 use crate::source::apiserver::{self, ApiSource, Seen};
 use crate::source::file::{self, FileSource};
 use crate::source::http::{self, HttpSource};
@@ -46,7 +47,7 @@ use crate::source::names::Names;
 use crate::source::wake::{self, Waker};
 use crate::status::{Store, events};
 use crate::sync_loop::orders::Orders;
-use crate::sync_loop::{self, Admission, Handler, Heartbeat, ImageCare, Inputs, Shown, SurveyWork, Tiers};
+use crate::sync_loop::{self, Admission, Closing, Handler, Heartbeat, ImageCare, Inputs, Shown, SurveyWork, Tiers};
 use crate::worker::{Pool, Workers};
 
 /// Stops at the same time; each waits for a container's end, which is cheap.
@@ -180,14 +181,19 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let (sources, wakers) = sources.start()?;
     spawn("signals", move || heed(signals, &wakers, stop))?;
 
+    let (shutting_down, shutdown_word) = shutdown::Flag::new();
+    let shutting_down = Arc::new(shutting_down);
     // Versions go on rising over restarts, as far as the clock does.
     let event_log = Arc::new(events::Log::open(config.root_dir.join("events.json")));
     let (pods, feed) = (store.clone(), api::Feed::default());
     let version = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(1);
     let shown_objects = Arc::new(api::Store::new(version, feed.clone()));
     let (mut tellers, mut of_events) = (Vec::new(), vec![teller(&feed)]);
+    let mut told = None;
     if let Some(server) = &server {
-        let tell = server.tell_pods(config, &store, &event_log, &images.care.all_heard)?;
+        let rounds = server.tell_pods(config, &store, &event_log, &images.care.all_heard)?;
+        told = Some(rounds.clone());
+        let tell = move || rounds.wake();
         let get = server.get_objects(config, &server_objects, &object)?;
         tellers.push(Box::new(tell.clone()) as Box<dyn Fn() + Send + Sync>);
         of_events.push(Box::new(tell.clone()));
@@ -207,6 +213,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
             objects: object_store,
             health: health.clone(),
             cri: runtime.cri.clone(),
+            shutdown: shutting_down.clone(),
             node: api::node(config, &machine, Timestamp::now()),
         };
         feed.start(sources, shown_objects.clone()).map_err(Error::start("the API"))?;
@@ -215,7 +222,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
         store.on_change(Box::new(move || tellers.iter().for_each(|tell| tell())));
     }
     if let Some(server) = &server {
-        server.join(config, &machine, &runtime, &own_node)?;
+        server.join(config, &machine, &runtime, &own_node, (shutting_down.clone(), shutdown_word))?;
     }
     let (orders, given) = Orders::new();
     let more = |parts: &_| api::endpoints(config, parts, &shown_objects, &orders);
@@ -226,7 +233,9 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let admission = Admission::new(for_admission(config, &machine)?, own_node);
     let surveying = SurveyWork::new(paths, tiers, survey);
     let shown = Shown { store, probes: runtime.probes.clone() };
-    let cares = (surveying, images.care);
+    let (shutdown_event, shutdowns) = bounded(1);
+    let closing = closing(config, shutting_down, told, &shutdown_event)?;
+    let cares = (surveying, images.care, closing);
     let mut handler = Handler::new((workers, pool), admission, cache, shown, records, sources, cares);
     let inputs = Inputs {
         updates,
@@ -237,12 +246,28 @@ pub fn run(config: &Config) -> Result<(), Error> {
         lanes,
         reports,
         surveys,
+        shutdowns,
         stop: stopped,
     };
     log::info!("cleat {} runs as node {}", env!("CARGO_PKG_VERSION"), config.node_name);
     sync_loop::run(&mut handler, &inputs, &heartbeat);
     event_log.write();
     Ok(())
+}
+
+/// Has the machine wait when it shuts down, if that is configured.
+fn closing(
+    config: &Config,
+    flag: Arc<shutdown::Flag>,
+    told: Option<cluster::Rounds>,
+    event: &Sender<shutdown::Event>,
+) -> Result<Closing, Error> {
+    let plan = shutdown::Plan::new(&config.shutdown);
+    if let Some(plan) = &plan {
+        let watch = shutdown::Watch::new(shutdown::Settings { time: plan.total(), tell: event.clone() });
+        spawn("shutdown", move || watch.run())?;
+    }
+    Ok(Closing::new(plan, flag, shutdown::Record::open(&config.root_dir), told))
 }
 
 /// HUP has the sources read everything, TERM stops.
@@ -286,6 +311,7 @@ impl ApiServer {
         machine: &Capacity,
         runtime: &Runtime,
         own_node: &Arc<node::Seen>,
+        (shutdown, wake): (Arc<shutdown::Flag>, Receiver<()>),
     ) -> Result<(), Error> {
         #[cfg(feature = "tls")]
         if let Some(certificates) = certificates::Certificates::new(config, self.client.clone()) {
@@ -298,20 +324,22 @@ impl ApiServer {
             cri: runtime.cri.clone(),
             health: runtime.health.clone(),
             seen: own_node.clone(),
+            shutdown,
+            wake,
         };
         let keeper = node::Keeper::new(config, parts);
         spawn("node", move || keeper.run())
     }
 
-    /// Starts what tells the server of pods, and returns what has it look.
+    /// Starts what tells the server of pods, and returns what has it look, and how far it is.
     fn tell_pods(
         &self,
         config: &Config,
         store: &Arc<Store>,
         events: &Arc<events::Log>,
         all_heard: &Arc<AtomicBool>,
-    ) -> Result<impl Fn() + Clone + Send + Sync + 'static, Error> {
-        let (manager, wake) = cluster::StatusManager::new(cluster::StatusSettings {
+    ) -> Result<cluster::Rounds, Error> {
+        let (manager, rounds) = cluster::StatusManager::new(cluster::StatusSettings {
             node_name: config.node_name.clone(),
             client: self.client.clone(),
             store: store.clone(),
@@ -321,8 +349,7 @@ impl ApiServer {
             all_heard: all_heard.clone(),
         });
         cluster::spawn_status(manager).map_err(Error::start("the status manager"))?;
-        // A full channel means that it has been told already.
-        Ok(move || _ = wake.try_send(()))
+        Ok(rounds)
     }
 
     /// Starts what gets the objects that pods refer to, and returns what has it look.

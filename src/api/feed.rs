@@ -17,6 +17,7 @@ use crate::local;
 use crate::node;
 use crate::pleg::Health;
 use crate::pod::PodName;
+use crate::shutdown::{self, Flag};
 use crate::status::{self, events};
 
 /// Changes that come close together are taken together.
@@ -31,6 +32,7 @@ pub struct Sources {
     pub objects: Arc<local::Store>,
     pub health: Arc<Health>,
     pub cri: Arc<dyn Cri>,
+    pub shutdown: Arc<Flag>,
     /// The node, without its conditions and the version of the runtime.
     pub node: Value,
 }
@@ -101,16 +103,15 @@ fn objects(sources: &Sources, node: &Arc<Value>) -> Vec<Object> {
 /// Whether the node is ready, and since when.
 #[derive(Default)]
 struct Condition {
-    ready: Option<(Result<(), String>, Arc<Value>)>,
+    ready: Option<([bool; 2], Arc<Value>)>,
 }
 
 impl Condition {
     fn look(&mut self, sources: &Sources, now: Instant, at: Timestamp) -> Arc<Value> {
-        let health = sources.health.check(now);
-        if let Some((before, node)) = &self.ready {
-            if before.is_ok() == health.is_ok() {
-                return node.clone();
-            }
+        let (health, ends) = (sources.health.check(now), sources.shutdown.is_set());
+        let is = [health.is_ok(), ends];
+        if let Some((_, node)) = self.ready.as_ref().filter(|(before, _)| *before == is) {
+            return node.clone();
         }
         let mut node = sources.node.clone();
         // Asked only of one that answers.
@@ -118,10 +119,11 @@ impl Condition {
             let text = format!("{}://{}", version.name, version.version);
             node["status"]["nodeInfo"]["containerRuntimeVersion"] = text.into();
         }
-        let hindrances = health.as_ref().err().cloned();
-        node["status"]["conditions"] = json!([node::conditions::ready(hindrances.as_slice(), &[], at)]);
+        let ends = ends.then(|| shutdown::NODE_MESSAGE.to_owned());
+        let hindrances: Vec<_> = health.err().into_iter().chain(ends).collect();
+        node["status"]["conditions"] = json!([node::conditions::ready(&hindrances, &[], at)]);
         let node = Arc::new(node);
-        self.ready = Some((health, node.clone()));
+        self.ready = Some((is, node.clone()));
         node
     }
 }

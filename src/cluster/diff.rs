@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::pod::core;
-use crate::status::{self, OWN};
+use crate::status::{self, is_disruption, is_own};
 
 /// Fields that this node sets. Of others it says nothing.
 const FIELDS: [&str; 12] = [
@@ -32,11 +32,20 @@ pub fn json_of(status: &core::PodStatus) -> Value {
     serde_json::to_value(status).unwrap_or_default()
 }
 
+/// Whether an object's end is final.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// A pod that has ended has done so for good.
+    Final,
+    /// A mirror's pod may run again: once there is room for it, or when the node is up again.
+    Passing,
+}
+
 /// The patch that makes the status `there` what `want` says; `None` when it is so. `uid`: of the object,
 /// which has to be the same one still.
-pub fn patch(uid: &str, there: &Value, want: &core::PodStatus) -> Option<Value> {
+pub fn patch(uid: &str, there: &Value, want: &core::PodStatus, end: End) -> Option<Value> {
     let mut want_json = json_of(want);
-    settle(&mut want_json, there, want);
+    settle(&mut want_json, there, want, end);
     let mut changes = Map::new();
     for field in FIELDS {
         match (there.get(field), want_json.get(field)) {
@@ -58,8 +67,21 @@ pub fn patch(uid: &str, there: &Value, want: &core::PodStatus) -> Option<Value> 
     (!changes.is_empty()).then(|| json!({"metadata": {"uid": uid}, "status": changes}))
 }
 
+/// Whether somebody may wait for what a patch of the status `there` says. Other news may come a little
+/// later, and together with what follows them.
+pub fn is_urgent(there: &Value, patch: &Value) -> bool {
+    let status = &patch["status"];
+    let ready = |conditions: &Value| {
+        let condition = find(conditions, &"Ready".into());
+        condition.map(|condition| condition["status"] == "True")
+    };
+    let (before, after) = (ready(&there["conditions"]).unwrap_or_default(), ready(&status["conditions"]));
+    let changes = ["phase", "ephemeralContainerStatuses"].iter().any(|field| status.get(*field).is_some());
+    changes || after.is_some_and(|after| after != before)
+}
+
 /// What must not be taken back, or be said too early.
-fn settle(json: &mut Value, there: &Value, want: &core::PodStatus) {
+fn settle(json: &mut Value, there: &Value, want: &core::PodStatus, end: End) {
     let Some(fields) = json.as_object_mut() else { return };
     let copy = |fields: &mut Map<String, Value>, names: &[&str]| {
         for name in names {
@@ -69,7 +91,7 @@ fn settle(json: &mut Value, there: &Value, want: &core::PodStatus) {
             }
         }
     };
-    let ended_there = matches!(there["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let ended_there = end == End::Final && matches!(there["phase"].as_str(), Some("Succeeded" | "Failed"));
     let all = want.container_statuses.iter().chain(&want.init_container_statuses).flatten();
     let runs = { all }.any(|c| c.state.as_ref().is_some_and(|state| state.running.is_some()));
     // Somebody may start another in its place, once it has ended.
@@ -93,7 +115,7 @@ fn find<'v>(list: &'v Value, kind: &Value) -> Option<&'v Value> {
 
 /// Our conditions that are others there.
 fn conditions(there: &Value, want: &Value) -> Vec<Value> {
-    let ours = |c: &&Value| c["type"].as_str().is_some_and(|kind| OWN.contains(&kind));
+    let ours = |c: &&Value| c["type"].as_str().is_some_and(|kind| is_own(kind, c["reason"].as_str()));
     let mut out = Vec::new();
     for condition in want.as_array().into_iter().flatten().filter(ours) {
         let before = find(there, &condition["type"]);
@@ -116,15 +138,36 @@ fn conditions(there: &Value, want: &Value) -> Vec<Value> {
         }
         out.push(after);
     }
-    let gone = PASSING.iter().map(|kind| Value::from(*kind));
-    let gone = gone.filter(|kind| find(there, kind).is_some() && find(want, kind).is_none());
-    out.extend(gone.filter(|_| want.is_array()).map(|kind| json!({"$patch": "delete", "type": kind})));
+    let passes = |c: &&Value| {
+        let kind = c["type"].as_str().unwrap_or_default();
+        PASSING.contains(&kind) || is_disruption(kind, c["reason"].as_str())
+    };
+    let passing = there.as_array().into_iter().flatten().filter(passes).map(|c| &c["type"]);
+    let gone = passing.filter(|kind| want.is_array() && find(want, kind).is_none());
+    out.extend(gone.map(|kind| json!({"$patch": "delete", "type": kind})));
     out
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_somebody_waits_for_is_urgent() {
+        let pending = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]});
+        let ready = |status: &str| json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
+        for (there, patch, want) in [
+            (pending.clone(), json!({"status": {"phase": "Running"}}), true),
+            (pending.clone(), json!({"status": {"hostIP": "10.0.0.1", "containerStatuses": []}}), false),
+            (pending.clone(), json!({"status": {"ephemeralContainerStatuses": []}}), true),
+            (pending.clone(), ready("False"), false),
+            (pending, ready("True"), true),
+            (running(), ready("False"), true),
+            (running(), ready("True"), false),
+        ] {
+            assert_eq!(is_urgent(&there, &patch), want, "{there} {patch}");
+        }
+    }
 
     fn status(json: Value) -> core::PodStatus {
         let node = crate::yaml::Node::from(json);
@@ -154,7 +197,7 @@ mod tests {
 
     /// The status part of the patch.
     fn changes(there: Value, want: Value) -> Value {
-        let patch = patch("u", &there, &status(want));
+        let patch = patch("u", &there, &status(want), End::Final);
         patch.map_or(Value::Null, |patch| {
             assert_eq!(patch["metadata"], json!({"uid": "u"}));
             patch["status"].clone()
@@ -211,6 +254,20 @@ mod tests {
         let ended = failed(json!({"terminated": {"exitCode": 1}}));
         assert_eq!(changes(there, ended.clone())["phase"], "Failed");
         assert!(changes(json_of(&status(ended)), running()).get("phase").is_none(), "it stays ended");
+        // A mirror of a pod that was ended for the node's sake, and runs again.
+        let mut there = failed(json!({"terminated": {"exitCode": 1}}));
+        there["reason"] = json!("Terminated");
+        let disrupted = json!({"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"});
+        let by_others = json!({"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"});
+        for (condition, gone) in [(disrupted, true), (by_others, false)] {
+            there["conditions"].as_array_mut().expect("a list").truncate(2);
+            there["conditions"].as_array_mut().expect("a list").push(condition);
+            let again = patch("u", &there, &status(running()), End::Passing).expect("is other");
+            let again = &again["status"];
+            assert_eq!((&again["phase"], &again["reason"]), (&json!("Running"), &Value::Null));
+            let delete = json!([{"$patch": "delete", "type": "DisruptionTarget"}]);
+            assert_eq!(again.get("conditions"), gone.then_some(&delete), "{there}");
+        }
         // A pod that was refused says nothing of containers.
         let refused = json!({"phase": "Failed", "reason": "OutOfcpu", "message": "m"});
         let there = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]});

@@ -33,6 +33,11 @@ fn annotation<'p>(pod: &'p Pod, name: &str) -> Option<&'p str> {
     pod.meta.annotations.as_ref()?.get(name).map(String::as_str)
 }
 
+/// Whether this object of the server is a mirror.
+pub fn is_one(object: &Pod) -> bool {
+    annotation(object, labels::CONFIG_MIRROR).is_some()
+}
+
 /// What a static pod's mirror is known by.
 pub fn hash(pod: &Pod) -> Option<&str> {
     annotation(pod, labels::CONFIG_HASH)

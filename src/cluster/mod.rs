@@ -15,4 +15,4 @@ mod watches;
 
 pub use objects::{ObjectGetter, Settings as ObjectSettings, spawn as spawn_objects};
 
-pub use status::{Settings as StatusSettings, StatusManager, spawn as spawn_status};
+pub use status::{Rounds, Settings as StatusSettings, StatusManager, spawn as spawn_status};

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
@@ -21,6 +21,8 @@ use crate::status::{Store, StoredPod, events};
 
 /// How often everything is looked at though nothing was heard.
 const RESYNC: Duration = Duration::from_secs(60);
+/// How long news that nobody waits for may wait for more: a pod that starts has some each moment.
+const CALM: Duration = Duration::from_secs(1);
 
 pub struct Settings {
     pub node_name: String,
@@ -44,6 +46,8 @@ struct Entry {
     told: Option<(Arc<Pod>, Value)>,
     /// With this nothing is to be done.
     done: Option<(Arc<Pod>, Arc<core::PodStatus>, bool)>,
+    /// Since when there is something to tell that isn't urgent.
+    calm: Option<Instant>,
     /// It was removed, and is heard of until its end has come here.
     removed: Option<Instant>,
     trouble: Trouble,
@@ -74,6 +78,35 @@ impl Trouble {
     }
 }
 
+/// How far the manager is with telling, for those who wait for it.
+#[derive(Clone)]
+pub struct Rounds {
+    begun: Arc<AtomicU64>,
+    /// The last one in which the server was told of all.
+    done: Arc<AtomicU64>,
+    wake: Sender<()>,
+}
+
+impl Rounds {
+    /// Something is other than it was. Never waits.
+    pub fn wake(&self) {
+        // A full channel means that it has been told already.
+        let _ = self.wake.try_send(());
+    }
+
+    /// Asks for another round. Once [`Rounds::done`] is more than what this returns, the server has
+    /// been told of what is so now.
+    pub fn ask(&self) -> u64 {
+        let begun = self.begun.load(Ordering::SeqCst);
+        self.wake();
+        begun
+    }
+
+    pub fn done(&self) -> u64 {
+        self.done.load(Ordering::SeqCst)
+    }
+}
+
 pub struct StatusManager {
     settings: Settings,
     /// By the objects' UIDs.
@@ -86,6 +119,8 @@ pub struct StatusManager {
     /// The server can't be reached.
     unreachable: Trouble,
     wake: Receiver<()>,
+    begun: Arc<AtomicU64>,
+    done: Arc<AtomicU64>,
 }
 
 /// The telling of events (eventRecordQPS, eventBurst).
@@ -128,9 +163,10 @@ impl Events {
 struct Unreachable;
 
 impl StatusManager {
-    /// And what wakes it, which never waits.
-    pub fn new(settings: Settings) -> (StatusManager, Sender<()>) {
+    /// And what wakes it.
+    pub fn new(settings: Settings) -> (StatusManager, Rounds) {
         let (tell, wake) = bounded(1);
+        let rounds = Rounds { begun: Arc::default(), done: Arc::default(), wake: tell };
         let events = Events::new(&settings);
         let manager = StatusManager {
             settings,
@@ -140,8 +176,10 @@ impl StatusManager {
             node_uid: None,
             unreachable: Trouble::default(),
             wake,
+            begun: rounds.begun.clone(),
+            done: rounds.done.clone(),
         };
-        (manager, tell)
+        (manager, rounds)
     }
 
     /// Runs until nobody can wake it any more.
@@ -168,11 +206,16 @@ impl StatusManager {
     fn pause(&self, now: Instant) -> Duration {
         let troubles = self.entries.values().map(|entry| &entry.trouble).chain(self.mirrors.values());
         let due = troubles.chain([&self.unreachable]).filter_map(|trouble| trouble.until).chain(self.events.until);
+        // What was due long ago is of a pod that isn't here any more.
+        let calm = self.entries.values().filter_map(|entry| Some(entry.calm? + CALM));
+        let due = due.chain(calm.filter(|due| now < *due + CALM));
         let due = due.map(|until| until.saturating_duration_since(now)).min();
         due.unwrap_or(RESYNC).clamp(Duration::from_millis(10), RESYNC)
     }
 
     fn round(&mut self, now: Instant) -> Result<(), Unreachable> {
+        self.events.until = None;
+        let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let told = self.settings.seen.get();
         // What was kept on disk says nothing of what the server has.
         if !told.live {
@@ -192,6 +235,7 @@ impl StatusManager {
             self.orphans(&told, &stored, now)?;
         }
         self.forget(&told, &stored);
+        self.done.store(number, Ordering::SeqCst);
         self.tell_events(now)
     }
 
@@ -241,12 +285,21 @@ impl StatusManager {
             _ => object.status.as_deref().map(diff::json_of).unwrap_or_default(),
         };
         let done = (object.clone(), status.clone(), ended);
-        let Some(patch) = diff::patch(object.uid.as_str(), &there, status) else {
+        let end = if mirror::is_one(object) { diff::End::Passing } else { diff::End::Final };
+        let Some(patch) = diff::patch(object.uid.as_str(), &there, status, end) else {
             entry.told = Some((object.clone(), there));
             entry.trouble = Trouble::default();
+            entry.calm = None;
             entry.done = Some(done);
             return Ok(true);
         };
+        if !ended && !diff::is_urgent(&there, &patch) {
+            let since = *entry.calm.get_or_insert(now);
+            if now.saturating_duration_since(since) < CALM {
+                return Ok(false);
+            }
+        }
+        entry.calm = None;
         let path = named(&object.name.namespace, "pods", &object.name.name) + "/status";
         match self.settings.client.patch(&path, Patch::Strategic, &patch) {
             Ok(mut answer) => {

@@ -5,6 +5,7 @@
 pub mod text;
 
 use std::sync::LazyLock;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -71,7 +72,13 @@ pub struct Metrics {
     pub http_requests: Family<HttpRequest, Counter>,
     pub http_durations: Durations<HttpRequest>,
     pub http_inflight: Family<HttpRequest, Gauge>,
+    /// When the node last began to shut down, and when it was through with its pods; 0: never.
+    pub shutdown_start: Seconds,
+    pub shutdown_end: Seconds,
 }
+
+/// Seconds since 1970.
+type Seconds = Gauge<f64, AtomicU64>;
 
 impl Default for Metrics {
     fn default() -> Metrics {
@@ -90,6 +97,8 @@ impl Default for Metrics {
             http_requests: Family::default(),
             http_durations: Family::new_with_constructor(durations),
             http_inflight: Family::default(),
+            shutdown_start: Gauge::default(),
+            shutdown_end: Gauge::default(),
         }
     }
 }
@@ -121,6 +130,10 @@ impl Metrics {
         r.register(name, help, self.http_durations.clone());
         let (name, help) = ("kubelet_http_inflight_requests", "Requests that are being answered");
         r.register(name, help, self.http_inflight.clone());
+        let (name, help) = ("kubelet_graceful_shutdown_start_time_seconds", "When the last shutdown of the node began");
+        r.register(name, help, self.shutdown_start.clone());
+        let (name, help) = ("kubelet_graceful_shutdown_end_time_seconds", "When the last shutdown's pods had ended");
+        r.register(name, help, self.shutdown_end.clone());
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crossbeam::channel::Receiver;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -21,6 +22,7 @@ use crate::cri::Cri;
 use crate::kube::retry::{Retry, chance};
 use crate::kube::{self, Client, Patch, path};
 use crate::pleg::Health;
+use crate::shutdown::{self, Flag};
 
 /// While the node isn't ready it is looked so often whether it has become so.
 const NOT_READY: Duration = Duration::from_secs(1);
@@ -37,6 +39,9 @@ pub struct Parts {
     pub cri: Arc<dyn Cri>,
     pub health: Arc<Health>,
     pub seen: Arc<Seen>,
+    /// The node is shutting down; and word of it.
+    pub shutdown: Arc<Flag>,
+    pub wake: Receiver<()>,
 }
 
 struct Settings {
@@ -52,6 +57,8 @@ pub struct Keeper {
     object: Object,
     health: Arc<Health>,
     seen: Arc<Seen>,
+    shutdown: Arc<Flag>,
+    wake: Receiver<()>,
     eye: Eye,
     settings: Settings,
     terms: Terms,
@@ -106,12 +113,14 @@ impl Task {
 
 impl Keeper {
     pub fn new(config: &Config, parts: Parts) -> Keeper {
-        let Parts { client, object, cri, health, seen } = parts;
+        let Parts { client, object, cri, health, seen, shutdown, wake } = parts;
         let node = &config.node;
         Keeper {
             client,
             health,
             seen,
+            shutdown,
+            wake,
             eye: Eye::new(cri, node.status_max_images),
             settings: Settings {
                 register: node.register,
@@ -151,7 +160,10 @@ impl Keeper {
             if self.ready != Some(true) {
                 next = next.min(now + NOT_READY);
             }
-            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+            // What is shared with the loop holds the sender.
+            if self.wake.recv_timeout(next.saturating_duration_since(Instant::now())).is_ok() {
+                self.status_task.due = Instant::now();
+            }
         }
     }
 
@@ -166,7 +178,8 @@ impl Keeper {
         self.eye.look(&cidr, now);
         let told = self.eye.at.map(|at| (at, self.eye.software.status.conditions.as_slice()));
         let now = Instant::now();
-        let hindrances = hindrances(self.health.check(now), told, now);
+        let mut hindrances = hindrances(self.health.check(now), told, now);
+        hindrances.extend(self.shutdown.is_set().then(|| shutdown::NODE_MESSAGE.to_owned()));
         let has_become_ready = hindrances.is_empty() && self.ready == Some(false);
         if due || has_become_ready && self.status_task.failure.is_none() {
             let pressure = self.pressures.observe(&levels(&self.settings.root_dir, &self.eye.image_dirs), now);

@@ -34,7 +34,7 @@ pub use paths::{Paths, log_file};
 pub use record::{Kept, Known, read_all as read_records};
 pub use request::Node;
 pub use sync::{Next, Synced};
-pub use terminate::Target;
+pub use terminate::{Halt, Target};
 pub use users::UserNamespaces;
 
 use crate::cgroup;

@@ -20,7 +20,7 @@ use crate::metrics::METRICS;
 use crate::pleg::{self, Observed};
 use crate::pod::{Pod, PodUid, core};
 use crate::probe::Running;
-use crate::status::{self, PodFailure, events};
+use crate::status::{self, FailedBy, PodFailure, events};
 use crate::volume::{self, Place};
 
 /// How often a sync looks again at what it did itself, before other pods have their turn.
@@ -157,7 +157,7 @@ impl Runtime {
         if memory.failed.is_none() {
             let message = "Pod was active on the node longer than the specified deadline".to_owned();
             events::record(events::Kind::Normal, &pod.name, "DeadlineExceeded", &message);
-            memory.failed = Some(PodFailure { reason: "DeadlineExceeded", message });
+            memory.failed = Some(PodFailure { reason: "DeadlineExceeded", message, by: FailedBy::Pod });
         }
         Next::Rest
     }
@@ -189,10 +189,10 @@ impl Runtime {
         match plan {
             Plan::Recreate { .. } if unknown.is_some() => waits(unknown),
             Plan::Stop => {
-                self.stop(&Target::Known(pod.clone()), memory, observed).map(|stopped| (stopped.wait(), None))
+                self.stop(&Target::Known(pod.clone()), memory, observed, None).map(|stopped| (stopped.wait(), None))
             }
             Plan::Recreate { attempt, start } => {
-                match self.stop(&Target::Known(pod.clone()), memory, observed)? {
+                match self.stop(&Target::Known(pod.clone()), memory, observed, None)? {
                     Stopped::All => {}
                     waits => return Ok((waits.wait(), None)),
                 }

@@ -10,8 +10,8 @@ use super::sync::Next;
 use super::{Error, Runtime};
 use crate::disk::remove_tree;
 use crate::pleg::Observed;
-use crate::pod::{Pod, PodName, PodUid, core, is_sidecar};
-use crate::status::{self, events};
+use crate::pod::{Pod, PodName, PodUid, Source, core, is_sidecar};
+use crate::status::{self, PodFailure, events};
 use crate::volume;
 
 /// A pod that is to end.
@@ -49,6 +49,14 @@ impl Target {
     }
 }
 
+/// How a pod is ended that is wanted: the node can't have it any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Halt {
+    /// It gets no longer than this, nor longer than it would have anyway.
+    pub grace: Duration,
+    pub failure: PodFailure,
+}
+
 /// A pod that says nothing, whose containers say nothing: the API's default.
 const DEFAULT_GRACE: i64 = 30;
 
@@ -77,7 +85,7 @@ const FREE_RETRY: Duration = Duration::from_secs(10);
 
 impl Runtime {
     /// Stops everything of the pod, and tells its status meanwhile, as far as the pod is known.
-    /// `Next::Terminal` when nothing of it runs any more.
+    /// `Next::Terminal` when nothing of it runs any more. `halt`: it is ended though it is wanted.
     ///
     /// # Errors
     /// When the runtime doesn't do it; to be tried again.
@@ -87,10 +95,15 @@ impl Runtime {
         memory: &mut Memory,
         fresh: Option<Instant>,
         before: Option<&core::PodStatus>,
+        halt: Option<&Halt>,
     ) -> Result<(Next, Option<core::PodStatus>), Error> {
         self.probes.stop_liveness_and_startup(target.uid());
         let observed = self.observe(target.uid(), memory, fresh)?;
-        let stopped = self.stop(target, memory, &observed)?;
+        let has_ended = before.is_some_and(status::is_terminal);
+        if let Some(halt) = halt.filter(|_| !has_ended) {
+            memory.failed.get_or_insert_with(|| halt.failure.clone());
+        }
+        let stopped = self.stop(target, memory, &observed, halt.map(|halt| halt.grace))?;
         let mut next = if stopped == Stopped::All { Next::Terminal } else { stopped.wait() };
         let Some(pod) = target.pod() else { return Ok((next, None)) };
         self.read_messages(&pod.uid, memory, &observed);
@@ -98,13 +111,16 @@ impl Runtime {
         if next == Next::Terminal {
             self.probes.remove(&pod.uid);
         }
-        // What ended by itself stays ended, though the runtime may have forgotten how.
-        let status = match before.filter(|before| status::is_terminal(before) && !status::is_terminal(&status)) {
-            Some(before) => before.clone(),
-            None => status,
+        // What has ended stays ended, though the runtime may have forgotten how, and we since when it is why.
+        let forgotten = |before: &core::PodStatus| before.reason.is_some() && memory.failed.is_none();
+        let status = match before.filter(|_| has_ended) {
+            Some(before) if !status::is_terminal(&status) || forgotten(before) => before.clone(),
+            _ => status,
         };
         if next == Next::Terminal {
-            if status::is_terminal(&status) {
+            // A static pod that was ended for the node's sake runs again when the node is up again.
+            let passes = halt.is_some() && pod.source != Source::Api;
+            if status::is_terminal(&status) && !passes {
                 self.keep_status(pod, memory, &status);
             }
             // At once, also when the pod is still wanted: what it held is needed by others.
@@ -116,8 +132,14 @@ impl Runtime {
         Ok((next, Some(status)))
     }
 
-    /// Stops the containers, and when none runs any more the sandboxes.
-    pub(super) fn stop(&self, target: &Target, memory: &mut Memory, observed: &Observed) -> Result<Stopped, Error> {
+    /// Stops the containers, and when none runs any more the sandboxes. `limit`: of the grace period.
+    pub(super) fn stop(
+        &self,
+        target: &Target,
+        memory: &mut Memory,
+        observed: &Observed,
+        limit: Option<Duration>,
+    ) -> Result<Stopped, Error> {
         if let Some(message) = memory.stop_failed.take() {
             return Err(Error::Start(message));
         }
@@ -133,6 +155,7 @@ impl Runtime {
                 Some(pod) => pod.meta.deletion_grace_period_seconds.unwrap_or_else(|| pod.grace_period()),
                 None => container.notes.grace_period.unwrap_or(DEFAULT_GRACE),
             };
+            let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
             if !memory.kills.contains_key(&container.id) {
                 let message = format!("Stopping container {}", container.name);
                 let field = pod.and_then(|pod| pod.field_path(&container.name));
@@ -144,7 +167,7 @@ impl Runtime {
                 container,
                 spec: spec.as_deref(),
                 ips,
-                grace: Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
+                grace: limit.map_or(grace, |limit| grace.min(limit)),
                 turn: pod.is_none_or(|pod| is_turn(pod, &container.name, &names)),
             };
             let wait = self.kill_step(&victim, memory, now);

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::conditions::{Judge, Verdict, has_started};
-use super::{Phase, PodFailure, Waiting};
+use super::{FailedBy, Phase, PodFailure, Waiting};
 use crate::cri::{ContainerId, ContainerState, UnixNanos};
 use crate::pleg::{Observed, ObservedContainer};
 use crate::pod::qos::QosClass;
@@ -275,14 +275,20 @@ impl Facts<'_> {
             Some(why) => Verdict { ok: true, reason: "Error", message: why.to_owned() },
             None => Verdict::TRUE,
         });
-        let all = all.into_iter().chain(resizing.map(|verdict| ("PodResizeInProgress", verdict)));
-        let others = judge.before().iter().filter(|c| !OWN.contains(&c.type_.as_str())).cloned();
+        let disruption = self.failed.filter(|failed| failed.by == FailedBy::Node).map(|failed| {
+            let message = failed.message.clone();
+            (DISRUPTION, Verdict { ok: true, reason: DISRUPTED, message })
+        });
+        let all =
+            all.into_iter().chain(resizing.map(|verdict| ("PodResizeInProgress", verdict))).chain(disruption.clone());
+        let taken = |c: &core::PodCondition| is_ours(c) || disruption.is_some() && c.type_ == DISRUPTION;
+        let others = judge.before().iter().filter(|c| !taken(c)).cloned();
         all.map(|(kind, verdict)| judge.condition(kind, verdict)).chain(others).collect()
     }
 }
 
 /// The conditions that the agent sets; those that others set through the API stay as they are.
-pub const OWN: [&str; 7] = [
+const OWN: [&str; 7] = [
     "PodReadyToStartContainers",
     "Initialized",
     "Ready",
@@ -292,11 +298,31 @@ pub const OWN: [&str; 7] = [
     "PodResizePending",
 ];
 
+/// A pod is ended for the sake of something else. Set by the agent, and by others with other reasons
+/// (pkg/kubelet/types/pod_status.go).
+const DISRUPTION: &str = "DisruptionTarget";
+/// The agent's reason.
+const DISRUPTED: &str = "TerminationByKubelet";
+
+/// Whether a condition, of which this is the type and the reason, is that the agent has ended the pod.
+pub fn is_disruption(type_: &str, reason: Option<&str>) -> bool {
+    type_ == DISRUPTION && reason == Some(DISRUPTED)
+}
+
+/// Whether a condition, of which this is the type and the reason, is one that the agent sets.
+pub fn is_own(type_: &str, reason: Option<&str>) -> bool {
+    OWN.contains(&type_) || is_disruption(type_, reason)
+}
+
+fn is_ours(condition: &core::PodCondition) -> bool {
+    is_own(&condition.type_, condition.reason.as_deref())
+}
+
 /// `ours` with the conditions that others have set as they are in `theirs`; `None` when they are so.
 pub fn with_conditions_of_others(ours: &core::PodStatus, theirs: &core::PodStatus) -> Option<core::PodStatus> {
     fn of_others(status: &core::PodStatus) -> Vec<&core::PodCondition> {
         let all = status.conditions.iter().flatten();
-        all.filter(|c| !OWN.contains(&c.type_.as_str())).collect()
+        all.filter(|c| !is_ours(c)).collect()
     }
     let set = of_others(theirs);
     if of_others(ours) == set {
@@ -304,7 +330,7 @@ pub fn with_conditions_of_others(ours: &core::PodStatus, theirs: &core::PodStatu
     }
     let mut status = ours.clone();
     let conditions = status.conditions.get_or_insert_default();
-    conditions.retain(|c| OWN.contains(&c.type_.as_str()));
+    conditions.retain(is_ours);
     conditions.extend(set.into_iter().cloned());
     Some(status)
 }

@@ -10,7 +10,9 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use generate::{Facts, OWN, generate, is_terminal, phase, refused, set_condition, with_conditions_of_others};
+pub use generate::{
+    Facts, generate, is_disruption, is_own, is_terminal, phase, refused, set_condition, with_conditions_of_others,
+};
 pub use probed::probed;
 pub use store::{Store, StoredPod};
 
@@ -27,6 +29,16 @@ pub struct PodFailure {
     /// `DeadlineExceeded`, `Evicted` and their like.
     pub reason: &'static str,
     pub message: String,
+    pub by: FailedBy,
+}
+
+/// Whose doing it is that a pod has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailedBy {
+    /// Its own.
+    Pod,
+    /// The node's, which had to end it: its condition `DisruptionTarget` says so.
+    Node,
 }
 
 /// A pod's phase.

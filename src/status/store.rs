@@ -91,10 +91,10 @@ impl Store {
         self.tell();
     }
 
-    /// What was said of it before counts no more.
+    /// What was said of it before counts no more: it is to run.
     pub fn clear_status(&self, pod: &Pod) {
         if let Some(stored) = self.pods.write().get_mut(&(pod.name.clone(), pod.uid.clone())) {
-            stored.status = None;
+            (stored.status, stored.stopped) = (None, false);
         }
         self.tell();
     }

@@ -95,6 +95,17 @@ fn status_with(
     before: Option<&core::PodStatus>,
     second: i64,
 ) -> core::PodStatus {
+    status_failed(pod, observed, edit, before, second, None)
+}
+
+fn status_failed(
+    pod: &Pod,
+    observed: &Observed,
+    edit: impl FnOnce(&mut HashMap<String, Waiting>, &mut HashSet<ContainerId>),
+    before: Option<&core::PodStatus>,
+    second: i64,
+    failed: Option<&PodFailure>,
+) -> core::PodStatus {
     let (mut waiting, mut not_ready) = (HashMap::new(), HashSet::new());
     edit(&mut waiting, &mut not_ready);
     generate(&Facts {
@@ -106,7 +117,7 @@ fn status_with(
         not_started: &HashSet::new(),
         messages: &HashMap::from([(ContainerId::new("m0"), "said".to_owned())]),
         to_restart: &HashSet::from([ContainerId::new("killed0")]),
-        failed: None,
+        failed,
         resources: pod,
         resize_waits: None,
         host_ips: &["192.0.2.10".to_owned()],
@@ -328,4 +339,34 @@ fn what_probes_say_shows_at_once() {
     assert_eq!(told(&shown), is("m:Some(false) n:Some(false)", "False", "containers with unready status: [m n]", 60));
     let over = status("Never", "n", "n=0");
     assert_eq!(show(&over, &again, &verdicts(&[], &[]), 70), over);
+}
+
+#[test]
+fn a_pod_that_ended_for_the_nodes_sake() {
+    let disrupted = |status: &core::PodStatus| -> Vec<String> {
+        let all = status.conditions.iter().flatten().filter(|c| c.type_ == "DisruptionTarget");
+        all.map(|c| format!("{} {}", c.status, c.reason.as_deref().unwrap_or_default())).collect()
+    };
+    let pod = pod("Always", "m");
+    let failed = |by| PodFailure { reason: "Terminated", message: "why".to_owned(), by };
+    let told = |by, before, second| status_failed(&pod, &observed("m=0"), |_, _| {}, before, second, Some(&failed(by)));
+    let status = told(FailedBy::Node, None, 100);
+    let fields = [&status.phase, &status.reason, &status.message].map(|field| field.as_deref().unwrap_or_default());
+    assert_eq!(fields, ["Failed", "Terminated", "why"]);
+    assert_eq!(disrupted(&status), ["True TerminationByKubelet"]);
+    assert_eq!(disrupted(&told(FailedBy::Node, Some(&status), 200)), ["True TerminationByKubelet"]);
+    let since = |status| condition(status, "DisruptionTarget").last_transition_time.clone();
+    assert_eq!(since(&told(FailedBy::Node, Some(&status), 200)), since(&status));
+    assert!(disrupted(&told(FailedBy::Pod, None, 100)).is_empty());
+    // It runs again: it is no target any more. What others say stays.
+    let again = status_with(&pod, &observed("m=run"), |_, _| {}, Some(&status), 300);
+    assert!(disrupted(&again).is_empty() && again.reason.is_none());
+    let mut others = again.clone();
+    set_condition(&mut others, "DisruptionTarget", "PreemptionByScheduler", "m");
+    let again = status_with(&pod, &observed("m=run"), |_, _| {}, Some(&others), 300);
+    assert_eq!(disrupted(&again), ["True PreemptionByScheduler"]);
+    assert_eq!(disrupted(&told(FailedBy::Node, Some(&others), 300)), ["True TerminationByKubelet"]);
+    // What the server has doesn't take ours away.
+    assert_eq!(with_conditions_of_others(&status, &again).as_ref().map(disrupted).unwrap_or_default().len(), 2);
+    assert_eq!(with_conditions_of_others(&status, &status), None);
 }

@@ -1,5 +1,7 @@
 //! What the agent does with what the loop hears.
 
+mod closing;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::Sender;
 use jiff::Timestamp;
+
+pub use closing::Closing;
 
 use super::SyncHandler;
 use super::admission::{Admission, Aside};
@@ -22,6 +26,7 @@ use crate::pleg::{self, Cache};
 use crate::pod::{Pod, PodName, PodUid, Source};
 use crate::probe::ProbeResult;
 use crate::runtime::{self, Done, Known, Left, Paths, Target};
+use crate::shutdown::Event;
 use crate::status::{self, events};
 use crate::sys;
 use crate::worker::{Failed, Pool, Report, Workers};
@@ -52,6 +57,7 @@ pub struct Handler {
     told: HashMap<PodUid, (String, Instant)>,
     surveys: SurveyWork,
     images: ImageCare,
+    closing: Closing,
 }
 
 /// What is done for images from time to time.
@@ -135,7 +141,7 @@ impl Handler {
         shown: Shown,
         records: Vec<Known>,
         sources: HashSet<Source>,
-        (surveys, images): (SurveyWork, ImageCare),
+        (surveys, images, closing): (SurveyWork, ImageCare, Closing),
     ) -> Handler {
         Handler {
             workers,
@@ -149,6 +155,7 @@ impl Handler {
             told: HashMap::new(),
             surveys,
             images,
+            closing,
         }
     }
 
@@ -168,6 +175,9 @@ impl Handler {
         if pod.is_deleted() || ended.is_some_and(|status| status::is_terminal(status)) {
             // It needs nothing any more.
             return self.begin(pod, now);
+        }
+        if let Some(refusal) = self.closing.refuses(|| self.has_alive(&pod.uid)) {
+            return self.refuse(pod, refusal);
         }
         match self.admission.ask(&pod, &self.workers.running()) {
             Ok(victims) if victims.is_empty() => self.begin(pod, now),
@@ -221,7 +231,8 @@ impl Handler {
         if self.admission.look_at_node() {
             self.admit_early(now);
         }
-        if !self.admission.take_freed() {
+        // While the node shuts down there is room for nobody.
+        if self.closing.is_on() || !self.admission.take_freed() {
             return;
         }
         self.admission.resizes().into_iter().for_each(|pod| self.resize(pod, now));
@@ -451,8 +462,10 @@ impl SyncHandler for Handler {
                 self.shown.store.set_status(&pod, Arc::new(status::refused(&pod, PREEMPTING, PREEMPTED)));
             }
         }
-        if let Some(pod) = finished.again {
-            self.workers.want(pod, now);
+        match finished.again.map(|pod| (self.closing.refuses(|| false), pod)) {
+            Some((Some(refusal), pod)) => self.refuse(pod, refusal),
+            Some((None, pod)) => self.workers.want(pod, now),
+            None => {}
         }
     }
 
@@ -468,6 +481,13 @@ impl SyncHandler for Handler {
             if self.may_end(&target) {
                 self.workers.orphan(target, now);
             }
+        }
+    }
+
+    fn shutdown(&mut self, event: Event, now: Instant) {
+        match event {
+            Event::Begins(lock) => self.close(lock, now),
+            Event::Cancelled => self.reopen(),
         }
     }
 
@@ -494,6 +514,7 @@ impl SyncHandler for Handler {
 
     fn dispatch(&mut self, now: Instant) {
         self.ask_again(now);
+        self.close_further(now);
         while self.reached && self.pool.has_room() {
             let Some(job) = self.workers.next(self.pool.has_room_for_endings(), now) else { return };
             self.pool.give(job);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, select, tick};
 
 pub use admission::Admission;
-pub use handler::{Handler, ImageCare, SurveyWork, Tiers};
+pub use handler::{Closing, Handler, ImageCare, SurveyWork, Tiers};
 pub use shown::Shown;
 
 use crate::local::Key;
@@ -22,6 +22,7 @@ use crate::pleg;
 use crate::pod::{Pod, Source};
 use crate::probe::ProbeResult;
 use crate::runtime::{Done, Left};
+use crate::shutdown;
 use crate::source::mux::{Op, PodUpdate};
 use crate::worker::Report;
 
@@ -51,6 +52,8 @@ pub struct Inputs {
     pub reports: Receiver<Report>,
     /// What was found on disk.
     pub surveys: Receiver<Vec<Left>>,
+    /// The machine is to shut down, or not any more.
+    pub shutdowns: Receiver<shutdown::Event>,
     /// The agent is to end.
     pub stop: Receiver<()>,
 }
@@ -73,6 +76,7 @@ pub trait SyncHandler {
     fn lane_done(&mut self, done: Done);
     fn report(&mut self, report: Report, now: Instant);
     fn survey(&mut self, left: Vec<Left>, now: Instant);
+    fn shutdown(&mut self, event: shutdown::Event, now: Instant);
     /// Pods whose time has come.
     fn syncs(&mut self, now: Instant);
     /// Pods that nobody wants, and what they left behind.
@@ -143,6 +147,9 @@ pub fn run(handler: &mut dyn SyncHandler, inputs: &Inputs, heartbeat: &Heartbeat
             },
             recv(inputs.surveys) -> left => if let Ok(left) = left {
                 handler.survey(left, Instant::now());
+            },
+            recv(inputs.shutdowns) -> event => if let Ok(event) = event {
+                handler.shutdown(event, Instant::now());
             },
             recv(sync) -> _ => handler.syncs(Instant::now()),
             recv(housekeeping) -> _ => {

@@ -16,7 +16,7 @@ pub use pool::Pool;
 pub use workers::{Finished, Workers};
 
 use crate::pod::{Pod, PodUid, core};
-use crate::runtime::{Done, Memory, Next, Target};
+use crate::runtime::{Done, Halt, Memory, Next, Target};
 
 /// One thing to do for a pod.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub enum Kind {
     /// Bring the pod to what it should be.
     Sync { pod: Arc<Pod>, before: Option<Arc<core::PodStatus>>, look_after: bool },
     /// Stop all of it.
-    Terminate { target: Target, before: Option<Arc<core::PodStatus>> },
+    Terminate { target: Target, before: Option<Arc<core::PodStatus>>, halt: Option<Halt> },
     /// Remove what is left of it.
     Remove(Target),
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::pod::{PodName, Source};
+use crate::runtime::Halt;
+use crate::status::{FailedBy, PodFailure};
 
 const SEEDS: u64 = 2000;
 const STEPS: usize = 120;
@@ -57,7 +59,7 @@ fn pod(uid: &str) -> Arc<Pod> {
 impl World {
     fn step(&mut self, random: &mut Random) {
         let uid = ["a1", "a2", "b1", "b2", "c1", "c2"][random.below(6)];
-        match random.below(8) {
+        match random.below(10) {
             0 | 1 => {
                 // Of one name one pod is wanted at a time.
                 let other = self.wanted.iter().find(|w| name_of(w) == name_of(uid) && *w != uid).cloned();
@@ -75,6 +77,12 @@ impl World {
                 self.workers.tick(self.now);
             }
             5 => self.give(random.below(2) == 0),
+            6 => {
+                self.story.push(format!("halt {uid}"));
+                let failure = PodFailure { reason: "Terminated", message: String::new(), by: FailedBy::Node };
+                self.workers.halt(&PodUid::new(uid), Halt { grace: Duration::ZERO, failure });
+            }
+            7 => self.resume(uid),
             _ => {
                 let names: Vec<_> = self.out.keys().cloned().collect();
                 if !names.is_empty() {
@@ -83,6 +91,11 @@ impl World {
                 }
             }
         }
+    }
+
+    fn resume(&mut self, uid: &str) {
+        self.story.push(format!("resume {uid}"));
+        self.workers.resume(&PodUid::new(uid));
     }
 
     fn unwant(&mut self, uid: &str) {
@@ -135,6 +148,7 @@ impl World {
 
     /// Everything that can be done is done, over and over.
     fn quiet(&mut self) {
+        ["a1", "a2", "b1", "b2", "c1", "c2"].into_iter().for_each(|uid| self.resume(uid));
         for _ in 0..200 {
             self.now += Duration::from_secs(1);
             self.workers.tick(self.now);

@@ -92,10 +92,12 @@ fn carry_out(runtime: &Runtime, job: Job) -> Report {
             }
             sync(runtime, &pod, &mut memory, fresh, before.as_deref())
         }
-        Kind::Terminate { target, before } => match runtime.terminate(&target, &mut memory, fresh, before.as_deref()) {
-            Ok((next, status)) => (Ok(next), status),
-            Err(e) => (Err(e), None),
-        },
+        Kind::Terminate { target, before, halt } => {
+            match runtime.terminate(&target, &mut memory, fresh, before.as_deref(), halt.as_ref()) {
+                Ok((next, status)) => (Ok(next), status),
+                Err(e) => (Err(e), None),
+            }
+        }
         Kind::Remove(target) => (runtime.remove(&target, &mut memory).map(|()| Next::Terminal), None),
     };
     metrics::pod_worker(if ending { "kill" } else { "sync" }, start.elapsed());

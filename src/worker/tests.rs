@@ -4,7 +4,8 @@ use std::time::Duration;
 use super::*;
 use crate::cri::ContainerId;
 use crate::pod::{PodName, Source};
-use crate::runtime::Op;
+use crate::runtime::{Halt, Op};
+use crate::status::{FailedBy, PodFailure};
 
 struct Bench {
     workers: Workers,
@@ -24,6 +25,10 @@ fn pod(uid: &str, name: &str) -> Arc<Pod> {
     })
 }
 
+fn failure(reason: &'static str) -> PodFailure {
+    PodFailure { reason, message: "m".to_owned(), by: FailedBy::Node }
+}
+
 impl Bench {
     fn new() -> Bench {
         Bench { workers: Workers::new(Duration::from_secs(60)), now: Instant::now(), out: BTreeMap::new() }
@@ -35,6 +40,40 @@ impl Bench {
 
     fn unwant(&mut self, uid: &str) {
         self.workers.unwant(&PodUid::new(uid));
+    }
+
+    fn halt(&mut self, uid: &str, secs: u64) {
+        self.workers.halt(&PodUid::new(uid), Halt { grace: Duration::from_secs(secs), failure: failure("Terminated") });
+    }
+
+    /// A job that tells this reason in the pod's status.
+    fn done_for(&mut self, uid: &str, reason: &str, next: Next) {
+        let job = self.out.remove(uid).expect("a job is out");
+        let ending = job.kind.is_ending();
+        let status = core::PodStatus {
+            phase: Some("Failed".to_owned()),
+            reason: Some(reason.to_owned()),
+            ..core::PodStatus::default()
+        };
+        let report =
+            Report { uid: job.uid, ending, memory: Some(job.memory), next: Ok(next), status: Some(Arc::new(status)) };
+        self.workers.report(report, self.now);
+    }
+
+    fn resume(&mut self, uid: &str) -> bool {
+        self.workers.resume(&PodUid::new(uid)).is_some()
+    }
+
+    /// The limit of the grace period in the job that is out.
+    fn limit(&self, uid: &str) -> Option<u64> {
+        match &self.out[uid].kind {
+            Kind::Terminate { halt, .. } => halt.as_ref().map(|halt| halt.grace.as_secs()),
+            _ => None,
+        }
+    }
+
+    fn alive(&self) -> usize {
+        self.workers.alive().len()
     }
 
     fn touch(&mut self, uid: &str) {
@@ -294,4 +333,82 @@ fn what_is_to_run_goes_before_what_ends() {
     assert_eq!(b.workers.next(false, b.now).map(|j| j.uid), Some(PodUid::new("c")));
     assert!(b.workers.next(false, b.now).is_none());
     assert_eq!(b.jobs(), ["terminate a", "terminate b"]);
+}
+
+#[test]
+fn a_pod_that_is_halted_stays_and_goes_on() {
+    let mut b = Bench::new();
+    b.want("a", "web");
+    b.jobs();
+    b.done("a", Next::Rest);
+    assert!(!b.resume("a"), "it runs");
+    b.halt("a", 5);
+    assert_eq!((b.jobs(), b.limit("a"), b.alive()), (vec!["terminate a".to_owned()], Some(5), 1));
+    b.out.get_mut("a").expect("is out").memory.failed = Some(failure("Terminated"));
+    b.done_for("a", "Terminated", Next::Terminal);
+    assert_eq!((b.jobs(), b.alive()), (vec![], 0));
+    assert!(b.workers.is_ended(&PodUid::new("a")));
+    b.touch("a");
+    b.halt("a", 1);
+    b.want("a", "web");
+    assert_eq!(b.jobs(), NONE, "it has ended");
+    assert!(b.resume("a") && !b.resume("a"));
+    assert_eq!(b.jobs(), ["sync a"]);
+    assert_eq!(b.out["a"].memory.failed, None);
+    assert!(matches!(b.out["a"].kind, Kind::Sync { before: None, .. }));
+    b.done("a", Next::Rest);
+    // And again, with second thoughts before it has ended.
+    b.halt("a", 5);
+    b.jobs();
+    assert!(!b.resume("a"), "it is still ending");
+    b.done("a", Next::After(Duration::from_secs(60)));
+    assert_eq!(b.jobs(), NONE);
+    b.touch("a");
+    assert_eq!(b.jobs(), ["terminate a"]);
+    b.done("a", Next::Terminal);
+    assert_eq!(b.jobs(), ["sync a"]);
+}
+
+#[test]
+fn what_is_halted_may_be_unwanted_and_the_other_way_round() {
+    let mut b = Bench::new();
+    b.want("a", "web");
+    b.jobs();
+    b.done("a", Next::Rest);
+    b.unwant("a");
+    b.halt("a", 3);
+    assert_eq!((b.jobs(), b.limit("a")), (vec!["terminate a".to_owned()], Some(3)));
+    assert!(!b.resume("a"), "nobody wants it");
+    b.done("a", Next::Terminal);
+    assert_eq!(b.jobs(), ["remove a"]);
+    assert!(b.done("a", Next::Terminal).gone);
+    b.want("b", "web");
+    b.jobs();
+    b.halt("b", 3);
+    // It came to its end by itself meanwhile: what is left of it is stopped all the same.
+    b.done("b", Next::Terminal);
+    assert_eq!(b.jobs(), ["terminate b"]);
+    b.unwant("b");
+    b.done("b", Next::Terminal);
+    assert_eq!(b.jobs(), ["remove b"]);
+}
+
+#[test]
+fn what_had_failed_before_it_was_halted_has_failed_still() {
+    let mut b = Bench::new();
+    b.want("a", "web");
+    b.jobs();
+    b.out.get_mut("a").expect("is out").memory.failed = Some(failure("DeadlineExceeded"));
+    b.done_for("a", "DeadlineExceeded", Next::Terminal);
+    assert_eq!(b.jobs(), ["terminate a"]);
+    b.halt("a", 5);
+    b.done_for("a", "DeadlineExceeded", Next::After(Duration::from_secs(60)));
+    assert!(!b.resume("a"));
+    assert_eq!((b.jobs(), b.limit("a")), (vec!["terminate a".to_owned()], Some(5)));
+    b.done_for("a", "DeadlineExceeded", Next::Terminal);
+    assert_eq!(b.jobs(), ["sync a"]);
+    assert_eq!(b.out["a"].memory.failed, Some(failure("DeadlineExceeded")));
+    assert!(
+        matches!(&b.out["a"].kind, Kind::Sync { before: Some(status), .. } if status.phase.as_deref() == Some("Failed"))
+    );
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{Failed, Job, Kind, Report};
 use crate::pod::{Pod, PodName, PodUid, core, identity};
-use crate::runtime::{Done, Kept, Known, Memory, Next, Target};
+use crate::runtime::{Done, Halt, Kept, Known, Memory, Next, Target};
 use crate::status;
 
 /// The wait after a job that failed: doubled each time, up to the kubelet's.
@@ -34,6 +34,10 @@ struct Worker {
     state: State,
     /// It was wanted again, with the same UID, while it was ending: it starts anew afterwards.
     again: Option<Arc<Pod>>,
+    /// It is ended though it is wanted.
+    halt: Option<Halt>,
+    /// Once that is done, it is to go on from there.
+    resumes: bool,
     status: Option<Arc<core::PodStatus>>,
     /// `None` while a job is out.
     memory: Option<Box<Memory>>,
@@ -192,6 +196,48 @@ impl Workers {
         self.unwant(&pod.uid);
     }
 
+    /// The pods of which something may run.
+    pub fn alive(&self) -> Vec<Arc<Pod>> {
+        let alive = self.pods.values().filter(|w| matches!(w.state, State::Syncing | State::Terminating));
+        let pods = alive.filter_map(|w| w.target.pod());
+        pods.cloned().collect()
+    }
+
+    /// A pod is to end though it is wanted, or, if it ends already, sooner.
+    pub fn halt(&mut self, uid: &PodUid, halt: Halt) {
+        let Some(worker) = self.pods.get_mut(uid) else { return };
+        match worker.state {
+            State::Syncing | State::Terminating => {
+                worker.state = State::Terminating;
+                worker.halt = Some(halt);
+                worker.resumes = false;
+                worker.failures = 0;
+                self.urge(uid);
+            }
+            State::Removing | State::Ended => {}
+        }
+    }
+
+    /// A pod that was halted is to go on. Returns the pod when it does so now; one that has not been
+    /// stopped yet goes on afterwards.
+    pub fn resume(&mut self, uid: &PodUid) -> Option<Arc<Pod>> {
+        let worker = self.pods.get_mut(uid).filter(|worker| worker.wanted && worker.halt.is_some())?;
+        match worker.state {
+            State::Terminating => {
+                worker.resumes = true;
+                None
+            }
+            State::Ended => {
+                worker.go_on();
+                let (name, pod) = (worker.target.name().clone(), worker.target.pod().cloned());
+                self.names.entry(name).or_default().push_back(uid.clone());
+                self.urge(uid);
+                pod
+            }
+            State::Syncing | State::Removing => None,
+        }
+    }
+
     /// The runtime has a pod that nobody wants.
     pub fn orphan(&mut self, target: Target, now: Instant) {
         if !self.knows(target.uid()) {
@@ -213,6 +259,8 @@ impl Workers {
             wanted,
             state,
             again: None,
+            halt: None,
+            resumes: false,
             status,
             memory: Some(Box::default()),
             queued: false,
@@ -318,7 +366,9 @@ impl Workers {
                 }
                 Kind::Sync { pod, before: worker.status.clone(), look_after }
             }
-            (State::Syncing | State::Terminating, target) => Kind::Terminate { target, before: worker.status.clone() },
+            (State::Syncing | State::Terminating, target) => {
+                Kind::Terminate { target, before: worker.status.clone(), halt: worker.halt.clone() }
+            }
         };
         let memory = worker.memory.take()?;
         worker.dirty = false;
@@ -330,7 +380,7 @@ impl Workers {
 
     /// A job has come back.
     pub fn report(&mut self, report: Report, now: Instant) -> Finished {
-        let Report { uid, memory, next, status, .. } = report;
+        let Report { uid, ending, memory, next, status } = report;
         let Some(worker) = self.pods.get_mut(&uid) else { return Finished::default() };
         let lost = memory.is_none();
         worker.memory = Some(memory.unwrap_or_default());
@@ -356,6 +406,8 @@ impl Workers {
                     Next::Again => worker.dirty = true,
                     Next::After(time) => worker.due = Some(now + time),
                     Next::Rest => {}
+                    // It was found to have ended while it was told to end: it has not been stopped yet.
+                    Next::Terminal if !ending && worker.state != State::Syncing => worker.urgent = true,
                     Next::Terminal => finished.gone = worker.advance(),
                 }
             }
@@ -400,11 +452,26 @@ impl Workers {
 }
 
 impl Worker {
+    /// From where it was halted.
+    fn go_on(&mut self) {
+        (self.state, self.resumes) = (State::Syncing, false);
+        let Some(Halt { failure, .. }) = self.halt.take() else { return };
+        // What it came to by itself stays.
+        self.status = self.status.take().filter(|status| status.reason.as_deref() != Some(failure.reason));
+        if let Some(memory) = &mut self.memory {
+            memory.failed.take_if(|failed| *failed == failure);
+        }
+    }
+
     /// The job of this state is done with. Returns whether that was the last one.
     fn advance(&mut self) -> bool {
         self.state = match (self.state, self.wanted && self.again.is_none()) {
             (State::Removing, _) => return true,
             (State::Syncing, _) => State::Terminating,
+            (State::Terminating, true) if self.resumes => {
+                self.go_on();
+                State::Syncing
+            }
             (State::Terminating, true) | (State::Ended, _) => State::Ended,
             (State::Terminating, false) => State::Removing,
         };

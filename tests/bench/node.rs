@@ -1,7 +1,8 @@
 //! Figures of the agent beside those of the bare CRI calls to the same containerd, in one run:
-//! `scripts/bench latency|burst|idle|probes [N]`. Nothing here passes or fails.
+//! `scripts/bench latency|burst|idle|cluster|probes [N]`. Nothing here passes or fails.
 
 mod asked;
+mod cluster;
 mod probes;
 #[path = "../support/mod.rs"]
 mod support;
@@ -20,11 +21,12 @@ fn main() {
         Some("latency") => latency(count.unwrap_or(20)),
         Some("burst") => burst(count.unwrap_or(100)),
         Some("idle") => idle(count.unwrap_or(100)),
+        Some("cluster") => cluster::run(count.unwrap_or(100)),
         Some("probes") => probes::run(count.unwrap_or(500), args.get(2).map(String::as_str)),
         // What it starts of itself.
         Some("bare-probes") => probes::bare(&args[1..]),
         _ => {
-            eprintln!("usage: scripts/bench latency|burst|idle|probes [N] [http|tcp|exec|containerd]");
+            eprintln!("usage: scripts/bench latency|burst|idle|cluster|probes [N] [http|tcp|exec|containerd]");
             std::process::exit(2);
         }
     }
@@ -39,13 +41,16 @@ struct Bench {
 
 impl Bench {
     fn new() -> Bench {
-        let containerd = Containerd::start();
-        let mut agent = Agent::on_containerd(&containerd);
-        agent.configure(serde_json::json!({"maxPods": 500}));
-        agent.start();
+        let mut bench = Bench::on(Containerd::start());
+        bench.agent.start();
+        bench
+    }
+
+    /// With an agent that is not started.
+    fn on(containerd: Containerd) -> Bench {
         let logs = containerd.cell().dir().join("bare-logs");
         let bare = Pods::new(&containerd.socket(), &logs);
-        Bench { asked: Asked::look(manifest), containerd, agent, bare }
+        Bench { asked: Asked::look(manifest), agent: agent(&containerd), containerd, bare }
     }
 
     fn write(&self, name: &str) {
@@ -73,7 +78,7 @@ impl Bench {
     /// Waits until so many containers run, with few looks at the runtime.
     fn running(&self, count: usize) {
         let deadline = SystemTime::now() + Duration::from_secs(300);
-        while self.bare.running() < count {
+        while self.bare.running().len() < count {
             assert!(SystemTime::now() < deadline, "{count} containers don't run in time");
             std::thread::sleep(Duration::from_millis(500));
         }
@@ -98,6 +103,12 @@ impl Bench {
         self.bare.stop_sandbox(&sandbox).expect("stop the sandbox");
         self.bare.remove_sandbox(&sandbox).expect("remove the sandbox");
     }
+}
+
+fn agent(containerd: &Containerd) -> Agent {
+    let mut agent = Agent::on_containerd(containerd);
+    agent.configure(serde_json::json!({"maxPods": 500}));
+    agent
 }
 
 fn manifest(name: &str) -> String {

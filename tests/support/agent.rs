@@ -28,6 +28,7 @@ pub struct Agent {
     dir: PathBuf,
     config: Value,
     flags: Vec<String>,
+    environment: Vec<(String, String)>,
     port: u16,
 }
 
@@ -82,7 +83,7 @@ impl Agent {
             "imageGCLowThresholdPercent": 99,
             "resolvConf": resolv,
         });
-        Agent { process: None, place, dir, config, flags: Vec::new(), port }
+        Agent { process: None, place, dir, config, flags: Vec::new(), environment: Vec::new(), port }
     }
 
     /// Sets fields of the KubeletConfiguration for the next start; null takes a field away.
@@ -99,6 +100,11 @@ impl Agent {
     /// More flags for its next start.
     pub fn flags(&mut self, flags: &[&str]) {
         self.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
+    }
+
+    /// A variable of its environment, from its next start on.
+    pub fn environment(&mut self, name: &str, value: &str) {
+        self.environment.push((name.to_owned(), value.to_owned()));
     }
 
     /// Starts it and waits until it says that it is healthy.
@@ -128,6 +134,7 @@ impl Agent {
         };
         command.arg("run").arg("--config").arg(config).arg("--root-dir").arg(self.root());
         command.args(["--hostname-override", NODE]).args(&self.flags);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("share its log")).stderr(log);
         self.process = Some(match &self.place {
             Place::Cell(cell) => cell.spawn("the agent", command),

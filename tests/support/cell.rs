@@ -212,7 +212,7 @@ pub fn require(programs: &[&str]) {
     assert!(
         missing.is_empty(),
         "programs are missing: {missing:?}. On Debian: apt install containerd runc containernetworking-plugins \
-         busybox-static gcc libc6-dev iproute2 iptables util-linux python3 curl"
+         busybox-static gcc libc6-dev iproute2 iptables util-linux python3 curl dbus-daemon"
     );
 }
 

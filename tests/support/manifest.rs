@@ -9,6 +9,7 @@ use super::BUSYBOX;
 pub struct Manifest {
     name: String,
     metadata: Vec<String>,
+    /// Its grace period first.
     spec: Vec<String>,
     init: Vec<String>,
     containers: Vec<String>,
@@ -19,7 +20,13 @@ impl Manifest {
     pub fn pod(name: &str) -> Manifest {
         let name = name.to_owned();
         Manifest { name, metadata: Vec::new(), spec: Vec::new(), init: Vec::new(), containers: Vec::new() }
-            .spec("terminationGracePeriodSeconds: 1")
+            .spec(&grace_period(1))
+    }
+
+    /// Another grace period than a second.
+    pub fn grace(mut self, seconds: u32) -> Manifest {
+        self.spec[0] = grace_period(seconds);
+        self
     }
 
     /// A pod that ends when its containers have.
@@ -65,6 +72,10 @@ impl Manifest {
     pub fn name(&self) -> &str {
         &self.name
     }
+}
+
+fn grace_period(seconds: u32) -> String {
+    format!("terminationGracePeriodSeconds: {seconds}")
 }
 
 fn container(name: &str, script: &str, fields: &str) -> String {

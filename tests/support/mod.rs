@@ -22,6 +22,7 @@ mod images;
 #[cfg(feature = "tls")]
 pub mod joined;
 pub mod kubectl;
+pub mod logind;
 pub mod manifest;
 pub mod node;
 pub mod pods;

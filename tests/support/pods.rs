@@ -92,12 +92,13 @@ impl Pods {
         (id, container)
     }
 
-    /// How many containers run.
+    /// The containers that run.
     #[track_caller]
-    pub fn running(&self) -> usize {
+    pub fn running(&self) -> Vec<String> {
         let list = self.client.list_containers(&cri::ListContainersRequest::new(), soon());
         let all = list.expect("the list of containers").containers;
-        all.iter().filter(|c| c.state == cri::ContainerState::CONTAINER_RUNNING.into()).count()
+        let running = all.into_iter().filter(|c| c.state == cri::ContainerState::CONTAINER_RUNNING.into());
+        running.map(|c| c.id).collect()
     }
 
     pub fn stop(&self, container: &str, timeout: i64) -> grpcio::Result<()> {
