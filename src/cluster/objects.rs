@@ -53,6 +53,8 @@ pub struct ObjectGetter {
     wanted: Wanted,
     /// The pods, and for each what is still to be asked for again, since it may be older than the pod.
     pods: BTreeMap<PodUid, BTreeSet<Key>>,
+    /// They have been looked at. Until then those of before go on with what there is.
+    knows_pods: bool,
     /// The pods that have been told to begin.
     begun: BTreeSet<PodUid>,
     /// The server can't be reached until then.
@@ -88,6 +90,7 @@ impl ObjectGetter {
             items,
             wanted: Wanted::default(),
             pods: BTreeMap::new(),
+            knows_pods: false,
             begun: BTreeSet::new(),
             unreachable: Default::default(),
             wake,
@@ -161,6 +164,9 @@ impl ObjectGetter {
         let now = Instant::now();
         self.want(told, now);
         let mut dirty = self.drop_unwanted() || dirty;
+        if !std::mem::replace(&mut self.knows_pods, true) && told.live {
+            self.publish()?;
+        }
         let due: Vec<_> = match self.is_barred(now) {
             true => Vec::new(),
             false => self.due(now),
@@ -342,7 +348,8 @@ impl ObjectGetter {
         let failed = self.items.iter().filter(|(_, item)| item.answer.is_none());
         let failed = failed.filter_map(|(key, item)| Some((key.clone(), item.failed.clone()?)));
         let ready = self.pods.iter().filter(|(_, renew)| renew.is_empty()).map(|(uid, _)| uid.clone());
-        let known = Known { missing: missing.collect(), failed: failed.collect(), pods: ready.collect() };
+        let pods = self.knows_pods.then(|| ready.collect());
+        let known = Known { missing: missing.collect(), failed: failed.collect(), pods };
         let had = self.settings.store.get().bound();
         Objects::new(all, &had, &self.settings.node).of_server(known)
     }

@@ -267,7 +267,8 @@ pub struct Known {
     /// Why it isn't known whether it has them; of those in neither set, because nobody has asked yet.
     pub failed: BTreeMap<Key, String>,
     /// Pods for which all of this is new enough: no older than what somebody may have made them for.
-    pub pods: BTreeSet<PodUid>,
+    /// `None`: all, while it isn't known which pods there are.
+    pub pods: Option<BTreeSet<PodUid>>,
 }
 
 impl Objects {
@@ -290,7 +291,7 @@ impl Objects {
     /// What is not known yet, and why, if it has been asked for.
     pub fn known_for(&self, pod: &Pod) -> Result<(), Unknown> {
         let Some(server) = &self.server else { return Ok(()) };
-        let old = !server.pods.contains(&pod.uid);
+        let old = server.pods.as_ref().is_some_and(|pods| !pods.contains(&pod.uid));
         let unknown =
             |key: &Key| old && key.gets_old() || !self.objects.contains_key(key) && !server.missing.contains(key);
         match references(pod).into_iter().find(unknown) {
