@@ -479,10 +479,13 @@ fn cut_off_and_started_again_all_pods_run() {
     server.open();
     server.create("pods", api_pod("new", FOREVER, json!({})));
     server.wait("pods", "new", is_running);
-    let pod = server.wait("pods", "p-1", is_running);
-    eventually("the new text", SOON, || match node.exec(&pod, "main", "cat /all/key") {
-        Ok(text) if text == "two" => Ok(()),
-        other => Err(format!("{other:?}")),
+    eventually("the new text", SOON, || {
+        // Its container is another than before.
+        let pod = server.get("pods", "p-1").ok_or("it is not there")?;
+        match node.exec(&pod, "main", "cat /all/key") {
+            Ok(text) if text == "two" => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
     });
     eventually("the end of p-0", SOON, || {
         let there = node.agent.try_pods()?.iter().any(|pod| pod["metadata"]["name"] == "p-0");
