@@ -345,6 +345,7 @@ impl ApiServer {
             store: store.clone(),
             seen: self.seen.clone(),
             events: events.clone(),
+            event_rate: config.event_rate,
             all_heard: all_heard.clone(),
         });
         cluster::spawn_status(manager).map_err(Error::start("the status manager"))?;
@@ -366,6 +367,7 @@ impl ApiServer {
             directory: config.root_dir.join("api/objects"),
             node: local::Node::new(&config.node_name, &config.node.labels),
             ttl: config.sync_frequency,
+            changes: config.object_changes,
         });
         cluster::spawn_objects(getter).map_err(Error::start("the getting of objects"))?;
         Ok(move || _ = wake.try_send(()))

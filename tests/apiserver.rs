@@ -15,16 +15,22 @@ const PORT: u16 = 8701;
 
 /// A node of a cluster whose API server is a double.
 fn node() -> (Node, ApiServer) {
+    configured(json!({}))
+}
+
+/// With more fields of the configuration.
+fn configured(fields: Value) -> (Node, ApiServer) {
     let containerd = Containerd::start();
     let server = ApiServer::start(containerd.cell(), PORT);
     let kubeconfig = server.kubeconfig();
-    (join(containerd, &kubeconfig), server)
+    (join(containerd, &kubeconfig, fields), server)
 }
 
-fn join(containerd: Containerd, kubeconfig: &Path) -> Node {
+fn join(containerd: Containerd, kubeconfig: &Path, fields: Value) -> Node {
     let mut agent = Agent::on_containerd(&containerd);
     agent.flags(&["--kubeconfig", kubeconfig.to_str().expect("is text"), "--v", "4"]);
     agent.configure(json!({"syncFrequency": "2s"}));
+    agent.configure(fields);
     agent.start();
     Node { agent, containerd }
 }
@@ -121,7 +127,7 @@ fn config_map(name: &str, value: &str) -> Value {
 
 #[test]
 fn objects_reach_volumes_and_the_environment() {
-    let (node, server) = node();
+    let (node, server) = configured(json!({"configMapAndSecretChangeDetectionStrategy": "Cache"}));
     server.create("configmaps", config_map("settings", "one"));
     // aGVsbG8= is hello.
     server.create(
@@ -161,11 +167,148 @@ fn objects_reach_volumes_and_the_environment() {
         Ok(text) if text == "two" => Ok(()),
         other => Err(format!("{other:?}")),
     });
+    assert_eq!(server.asked(|line| line.contains("configmaps?watch")), [], "nothing is watched");
     // Nothing is asked for that no pod refers to.
     let asked = server.asked(|line| line.starts_with("GET /api/v1/namespaces/default/") && !line.contains("/services"));
     let names: std::collections::BTreeSet<_> =
         asked.iter().map(|(line, _)| line.rsplit('/').next().unwrap_or_default()).collect();
     assert_eq!(names.into_iter().collect::<Vec<_>>(), ["late", "none", "s", "settings"]);
+}
+
+/// Events wait for their turn and are not lost, and a pod's status doesn't wait for them.
+#[test]
+fn events_are_held_to_their_rate() {
+    let (_node, server) = configured(json!({"eventRecordQPS": 1, "eventBurst": 1}));
+    let began = std::time::Instant::now();
+    server.create("pods", api_pod("web", FOREVER, json!({})));
+    server.wait("pods", "web", is_running);
+    let told = eventually("the event of its start", SOON, || {
+        let events = server.state().objects.list("events", Some("default"), "");
+        let started = events.iter().any(|e| e["reason"] == "Started");
+        if started { Ok(events.len()) } else { Err(format!("{events:?}")) }
+    });
+    assert!(told > 1, "there are others before it");
+    let least = Duration::from_secs(told as u64 - 1);
+    assert!(began.elapsed() + Duration::from_millis(50) > least, "{told} in {:?}", began.elapsed());
+}
+
+/// A pod with these ConfigMaps in volumes at `/NAME`.
+fn reader(name: &str, maps: &[String]) -> Value {
+    let optional = |map: &String| json!({"name": map, "configMap": {"name": map, "optional": true}});
+    let mount = |map: &String| json!({"name": map, "mountPath": format!("/{map}")});
+    let more = json!({
+        "volumes": maps.iter().map(optional).collect::<Vec<_>>(),
+        "volumeMounts": maps.iter().map(mount).collect::<Vec<_>>(),
+    });
+    api_pod(name, FOREVER, more)
+}
+
+/// Waits until a file in a pod's only container reads so.
+#[track_caller]
+fn reads(node: &Node, pod: &Value, file: &str, want: &str) {
+    eventually(file, SOON, || match node.exec(pod, "main", &format!("cat {file}")) {
+        Ok(text) if text == want => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+}
+
+/// Waits until the agent has so many threads that watch objects.
+#[track_caller]
+fn watches(node: &mut Node, want: usize) {
+    let tasks = format!("/proc/{}/task", node.agent.process().pid());
+    eventually("watches of objects", 3 * SOON, || {
+        let tasks = std::fs::read_dir(&tasks).map_err(|e| e.to_string())?.flatten();
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+        match names.filter(|name| name.trim() == "watch-api").count() {
+            all if all == want => Ok(()),
+            all => Err(format!("{all}")),
+        }
+    });
+}
+
+/// Objects are asked for each ten minutes here, which no test waits for: what comes sooner was heard.
+#[test]
+fn changes_of_objects_are_heard() {
+    let (mut node, mut server) = configured(json!({"syncFrequency": "10m"}));
+    server.create("configmaps", config_map("a", "1"));
+    let mut fixed = config_map("fixed", "1");
+    fixed["immutable"] = true.into();
+    server.create("configmaps", fixed);
+    server.create("pods", reader("web", &["a", "late", "fixed"].map(str::to_owned)));
+    let pod = server.wait("pods", "web", is_running);
+    watches(&mut node, 2);
+    let set = |server: &ApiServer, value: &str| {
+        server.patch("configmaps", "a", &json!({"data": {"key": value}}));
+        reads(&node, &pod, "/a/key", value);
+    };
+    set(&server, "2");
+    set(&server, "3");
+    // One that wasn't there.
+    server.create("configmaps", config_map("late", "now"));
+    reads(&node, &pod, "/late/key", "now");
+    // Its version is not known any more.
+    server.compact();
+    set(&server, "4");
+    // Connections break off in the midst of things.
+    server.faults(Faults { cut_after: vec![1, 40, 200, 1, 1], ..Faults::default() });
+    server.disconnect();
+    set(&server, "5");
+    // The server is away, and something happens meanwhile.
+    server.close();
+    server.state().objects.merge("configmaps", "default", "a", &json!({"data": {"key": "6"}})).expect("is there");
+    server.open();
+    reads(&node, &pod, "/a/key", "6");
+    set(&server, "7");
+    let asked = server.asked(|line| line.ends_with("configmaps/fixed"));
+    assert_eq!(asked.len(), 1, "what can't change is asked for once: {asked:?}");
+    server.delete("pods", "web", Some(0));
+    server.wait_gone("pods", "web");
+    watches(&mut node, 0);
+}
+
+#[test]
+fn few_objects_are_watched_and_the_others_asked_for() {
+    const MOST: usize = 16;
+    let (mut node, server) = node();
+    let names: Vec<_> = (0..MOST + 4).map(|i| format!("m-{i:02}")).collect();
+    for name in &names {
+        server.create("configmaps", config_map(name, "1"));
+    }
+    server.create("pods", reader("many", &names));
+    // What two pods refer to is watched, whichever it is.
+    server.create("pods", reader("more", &names[..1]));
+    let (many, more) = (server.wait("pods", "many", is_running), server.wait("pods", "more", is_running));
+    watches(&mut node, MOST);
+    for name in &names {
+        server.patch("configmaps", name, &json!({"data": {"key": "2"}}));
+    }
+    for name in &names {
+        reads(&node, &many, &format!("/{name}/key"), "2");
+    }
+    reads(&node, &more, "/m-00/key", "2");
+    watches(&mut node, MOST);
+    server.delete("pods", "many", Some(0));
+    watches(&mut node, 1);
+}
+
+/// A new pod begins with what its objects are when it comes, though they were asked for not long ago.
+#[test]
+fn a_new_pod_has_new_objects() {
+    let (node, server) =
+        configured(json!({"syncFrequency": "10m", "configMapAndSecretChangeDetectionStrategy": "Cache"}));
+    server.create("configmaps", config_map("a", "1"));
+    server.create("pods", reader("old", &["a".to_owned()]));
+    let old = server.wait("pods", "old", is_running);
+    let env = json!({"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "a", "key": "key"}}}]});
+    for value in ["2", "3", "4"] {
+        server.patch("configmaps", "a", &json!({"data": {"key": value}}));
+        let name = format!("new-{value}");
+        server.create("pods", api_pod(&name, &format!("echo $A; {FOREVER}"), env.clone()));
+        let pod = server.wait("pods", &name, is_running);
+        node.says(&pod, "main", 0, value);
+        // The old one has it, too.
+        reads(&node, &old, "/a/key", value);
+    }
 }
 
 #[test]
@@ -379,19 +522,23 @@ fn clocks_may_differ() {
 /// It takes longer than a minute until a connection that says nothing counts as dead.
 #[test]
 fn a_half_open_watch_is_noticed() {
-    let (node, server) = node();
-    server.create("pods", api_pod("a", FOREVER, json!({})));
-    server.wait("pods", "a", is_running);
+    let (mut node, server) = configured(json!({"syncFrequency": "10m"}));
+    server.create("configmaps", config_map("m", "1"));
+    server.create("pods", reader("a", &["m".to_owned()]));
+    let pod = server.wait("pods", "a", is_running);
+    watches(&mut node, 1);
     server.faults(Faults { silent: true, ..Faults::default() });
     server.create("pods", api_pod("b", FOREVER, json!({})));
+    server.patch("configmaps", "m", &json!({"data": {"key": "2"}}));
     eventually("a word on it", Duration::from_secs(240), || {
         match node.agent.log().contains("not a word for too long") {
             true => Ok(()),
             false => Err("there is none".to_owned()),
         }
     });
-    // Since nothing came over the watch, all pods are listed.
+    // Since nothing came over the watch, all pods are listed, and all objects asked for.
     server.wait("pods", "b", is_running);
+    reads(&node, &pod, "/m/key", "2");
     server.faults(Faults::default());
     server.create("pods", api_pod("c", FOREVER, json!({})));
     server.wait("pods", "c", is_running);
@@ -445,7 +592,7 @@ fn over_tls_with_certificates_that_pass() {
     let cluster = json!({"server": format!("https://127.0.0.1:{PORT}"), "tls-server-name": "kubernetes",
         "certificate-authority": ca.file_name().and_then(|name| name.to_str())});
     let kubeconfig = server.write_kubeconfig(&cluster, &json!({"token": "t"}));
-    let node = join(containerd, &kubeconfig);
+    let node = join(containerd, &kubeconfig, json!({}));
     server.create("pods", api_pod("a", FOREVER, json!({})));
     let before = container_id(&server.wait("pods", "a", is_running));
     // It is out of date: nobody who can't be trusted takes pods away or brings any.

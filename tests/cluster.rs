@@ -4,95 +4,17 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::Stdio;
 
+use base64::Engine as _;
 use serde_json::{Value, json};
-use support::cluster::Cluster;
-use support::containerd::POD_NETWORK;
+use support::cell::HOST_IP;
 use support::http::Client;
-use support::kubectl::Kubectl;
+use support::joined::{Joined, condition, pod};
 use support::node::SOON;
-use support::{Agent, BUSYBOX, Containerd, NODE, eventually};
-
-/// A control plane and an agent, which isn't started yet.
-struct Joined {
-    agent: Agent,
-    cluster: Cluster,
-    containerd: Containerd,
-}
-
-impl Joined {
-    /// `None` when the test has to be skipped.
-    fn prepare() -> Option<Joined> {
-        let containerd = Containerd::start();
-        let cluster = match Cluster::start(containerd.cell()) {
-            Ok(cluster) => cluster,
-            Err(why) => {
-                eprintln!("skipped: {why}");
-                return None;
-            }
-        };
-        let mut agent = Agent::on_containerd(&containerd);
-        agent.configure(json!({
-            "authentication": {
-                "anonymous": {"enabled": false}, "webhook": {"enabled": true},
-                "x509": {"clientCAFile": cluster.authority()},
-            },
-            "authorization": {"mode": "Webhook"},
-        }));
-        Some(Joined { agent, cluster, containerd })
-    }
-
-    fn start() -> Option<Joined> {
-        let mut joined = Joined::prepare()?;
-        let kubeconfig = joined.cluster.node_kubeconfig();
-        joined.agent.flags(&["--kubeconfig", &kubeconfig.display().to_string()]);
-        joined.agent.start();
-        joined.ready();
-        Some(joined)
-    }
-
-    fn kubectl(&self) -> &Kubectl {
-        &self.cluster.kubectl
-    }
-
-    /// Waits until the node is ready, as the API server has it.
-    #[track_caller]
-    fn ready(&self) -> Value {
-        self.node("True")
-    }
-
-    /// Waits until the node's condition `Ready` is this.
-    #[track_caller]
-    fn node(&self, status: &str) -> Value {
-        eventually("the node's condition", SOON, || {
-            let node = self.kubectl().attempt_json(&["get", "node", NODE])?;
-            let is = condition(&node, "Ready")["status"] == status;
-            if is { Ok(node) } else { Err(node["status"]["conditions"].to_string()) }
-        })
-    }
-
-    fn lease(&self) -> Result<Value, String> {
-        self.kubectl().attempt_json(&["get", "lease", "-n", "kube-node-lease", NODE])
-    }
-
-    /// Waits for a lease that has been renewed after `renewed`.
-    #[track_caller]
-    fn renewed_after(&self, renewed: &Value) -> Value {
-        eventually("a renewal of the lease", SOON, || {
-            let lease = self.lease()?;
-            let at = &lease["spec"]["renewTime"];
-            if at != renewed { Ok(lease) } else { Err(format!("it was renewed at {at}")) }
-        })
-    }
-}
-
-fn condition<'a>(node: &'a Value, kind: &str) -> &'a Value {
-    let mut conditions = node["status"]["conditions"].as_array().into_iter().flatten();
-    conditions.find(|condition| condition["type"] == kind).unwrap_or(&Value::Null)
-}
+use support::{NODE, eventually};
 
 #[test]
 fn the_node_is_there_and_stays() {
@@ -214,6 +136,9 @@ fn kubelet(joined: &Joined) -> Client {
 fn who_may_use_the_kubelet_api() {
     let Some(joined) = Joined::start() else { return };
     let kubectl = joined.kubectl();
+    let cell = joined.containerd.cell();
+    let listens = |port: u16| cell.in_network(|| std::net::TcpStream::connect((HOST_IP, port)).is_ok());
+    assert!(listens(10250) && !listens(10255), "what asks for no credentials is on the loopback address alone");
     // The API server, by its certificate, for an administrator.
     assert_eq!(kubectl.run(&["get", "--raw", &format!("/api/v1/nodes/{NODE}/proxy/healthz")]), "ok");
     kubectl.run(&["create", "serviceaccount", "metrics"]);
@@ -246,6 +171,11 @@ fn who_may_use_the_kubelet_api() {
     assert_eq!(status(token, "/pods"), 403);
 }
 
+/// Seconds.
+const DAY: i64 = 24 * 3600;
+const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
+
 #[test]
 fn a_node_is_bootstrapped_and_its_certificates_are_renewed() {
     let Some(mut joined) = Joined::prepare() else { return };
@@ -256,20 +186,19 @@ fn a_node_is_bootstrapped_and_its_certificates_are_renewed() {
     joined.agent.flags(&["--kubeconfig", &own, "--bootstrap-kubeconfig", &from]);
     joined.agent.configure(json!({"rotateCertificates": true, "serverTLSBootstrap": true}));
     joined.agent.start();
-    let signer = "kubernetes.io/kube-apiserver-client-kubelet";
-    let first = joined.cluster.pending_request(signer);
+    let first = joined.cluster.pending_request(CLIENT_SIGNER);
     assert!(first.starts_with("node-csr-"), "{first}");
     // Started again, it waits for the same one.
     joined.agent.restart();
-    joined.cluster.sign(&first, 1);
+    joined.cluster.sign(&first, 0, DAY);
     let node = joined.ready();
     assert_eq!(node["metadata"]["name"], NODE);
     let current = root.join("pki/kubelet-client-current.pem");
     let signed = std::fs::read_link(&current).expect("is a link");
     assert!(kubeconfig.exists() && !root.join("pki/kubelet-client.key.tmp").exists());
 
-    let serving = joined.cluster.pending_request("kubernetes.io/kubelet-serving");
-    joined.cluster.sign(&serving, 1);
+    let serving = joined.cluster.pending_request(SERVING_SIGNER);
+    joined.cluster.sign(&serving, 0, DAY);
     eventually("the signed serving certificate", 2 * SOON, || {
         let client = Client::tls(joined.containerd.cell(), 10250, &joined.cluster.authority(), None).named(NODE);
         client.raw(b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").map_err(|e| e.to_string())
@@ -281,8 +210,8 @@ fn a_node_is_bootstrapped_and_its_certificates_are_renewed() {
     // The client certificate that has ended is followed by another one.
     expire(&joined, &current);
     joined.agent.restart();
-    let next = joined.cluster.pending_request(signer);
-    joined.cluster.sign(&next, 1);
+    let next = joined.cluster.pending_request(CLIENT_SIGNER);
+    joined.cluster.sign(&next, 0, DAY);
     eventually("the next certificate", SOON, || match std::fs::read_link(&current) {
         Ok(now) if now != signed => Ok(()),
         other => Err(format!("{other:?}")),
@@ -291,176 +220,88 @@ fn a_node_is_bootstrapped_and_its_certificates_are_renewed() {
     joined.renewed_after(&renewed);
 }
 
-/// A pod with one container that runs `script`, bound to the node as by a scheduler.
-fn pod(name: &str, script: &str) -> Value {
-    json!({
-        "kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "nodeName": NODE, "terminationGracePeriodSeconds": 1,
-            "containers": [{"name": "main", "image": BUSYBOX, "command": ["sh", "-c", script]}],
-        },
-    })
-}
-
-impl Joined {
-    /// Waits until the API server has a pod that meets this.
-    #[track_caller]
-    fn pod(&self, name: &str, meets: impl Fn(&Value) -> bool) -> Value {
-        eventually(&format!("pod {name}"), SOON, || {
-            let pod = self.kubectl().attempt_json(&["get", "pod", name])?;
-            if meets(&pod) { Ok(pod) } else { Err(pod["status"].to_string()) }
-        })
-    }
-
-    /// Waits until it runs and is ready.
-    #[track_caller]
-    fn runs(&self, name: &str) -> Value {
-        self.pod(name, |pod| condition(pod, "Ready")["status"] == "True")
-    }
-
-    #[track_caller]
-    fn gone(&self, name: &str) {
-        eventually(&format!("the end of pod {name}"), SOON, || match self.kubectl().attempt(&["get", "pod", name]) {
-            Err(why) if why.contains("not found") => Ok(()),
-            other => Err(format!("{other:?}")),
-        });
-    }
-}
-
+/// Both certificates are followed by others while they are good, and what goes on goes on.
 #[test]
-fn pods_by_kubectl() {
-    let Some(joined) = Joined::start() else { return };
-    let kubectl = joined.kubectl();
-    kubectl.apply(&pod("web", "mkdir /w; echo served > /w/index.html; echo hello; httpd -f -p 8080 -h /w"));
-    let web = joined.runs("web");
-    let status = &web["status"];
-    assert_eq!((&status["phase"], &status["hostIP"]), (&"Running".into(), &"192.0.2.10".into()));
-    assert!(status["podIP"].as_str().is_some_and(|ip| ip.starts_with(POD_NETWORK)), "{status}");
-    let container = &status["containerStatuses"][0];
-    assert!(container["containerID"].as_str().is_some_and(|id| id.starts_with("containerd://")), "{status}");
+fn certificates_are_renewed_before_they_end() {
+    /// For how long the first client certificate is good, seconds; long enough for all that happens until
+    /// the second one is there.
+    const LEFT: i64 = 150;
+    let Some(mut joined) = Joined::prepare() else { return };
+    let bootstrap = joined.cluster.bootstrap_kubeconfig();
+    let root = joined.agent.root();
+    let (own, from) = (root.join("kubelet.conf").display().to_string(), bootstrap.display().to_string());
+    joined.agent.flags(&["--kubeconfig", &own, "--bootstrap-kubeconfig", &from]);
+    joined.agent.configure(json!({"rotateCertificates": true, "serverTLSBootstrap": true}));
+    joined.agent.start();
+    let first = joined.cluster.pending_request(CLIENT_SIGNER);
+    joined.cluster.sign(&first, 20 * LEFT, LEFT);
+    let end = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(LEFT);
 
-    eventually("the pod's log", SOON, || match kubectl.attempt(&["logs", "web"])? {
-        text if text == "hello\n" => Ok(()),
-        text => Err(text),
-    });
-    assert_eq!(kubectl.run(&["exec", "web", "--", "echo", "a  b"]), "a  b\n");
-    let out = kubectl.output(&["exec", "web", "--", "sh", "-c", "exit 7"]);
-    assert_eq!(out.status.code(), Some(7), "{out:?}");
-    let mut cat = kubectl.command(&["exec", "-i", "web", "--", "cat"]);
-    let mut cat = cat.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("runs");
-    cat.stdin.take().expect("is piped").write_all(b"through\n").expect("writes");
-    let out = cat.wait_with_output().expect("ends");
-    assert_eq!(String::from_utf8_lossy(&out.stdout), "through\n");
-    port_forward(&joined);
-
-    // On a node that is cordoned, what runs goes on.
-    kubectl.run(&["cordon", NODE]);
-    let cordoned = kubectl.json(&["get", "node", NODE]);
-    assert_eq!(cordoned["spec"]["unschedulable"], true);
-    kubectl.run(&["delete", "pod", "web", "--wait=false"]);
-    joined.gone("web");
-    kubectl.apply(&{
-        let mut job = pod("job", "exit 3");
-        job["spec"]["restartPolicy"] = "Never".into();
-        job
-    });
-    let job = joined.pod("job", |pod| pod["status"]["phase"] == "Failed");
-    let ended = &job["status"]["containerStatuses"][0]["state"]["terminated"];
-    assert_eq!((&ended["exitCode"], &ended["reason"]), (&3.into(), &"Error".into()));
-    kubectl.run(&["delete", "pod", "job", "--wait=false"]);
-    joined.gone("job");
-}
-
-fn port_forward(joined: &Joined) {
-    let mut forward = joined.kubectl().command(&["port-forward", "pod/web", "18080:8080"]);
-    let mut forward = forward.stdout(Stdio::piped()).spawn().expect("runs");
-    let mut said = BufReader::new(forward.stdout.take().expect("is piped"));
-    let mut line = String::new();
-    said.read_line(&mut line).expect("says where");
-    assert!(line.contains("18080 -> 8080"), "{line}");
-    let mut stream = joined.containerd.cell().connect(18080).expect("connects");
-    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").expect("asks");
-    let mut text = String::new();
-    stream.read_to_string(&mut text).expect("answers");
-    assert!(text.ends_with("served\n"), "{text}");
-    forward.kill().expect("ends");
-    forward.wait().expect("has ended");
-}
-
-#[test]
-fn a_pod_for_a_node_with_a_label() {
-    let Some(joined) = Joined::start() else { return };
-    joined.kubectl().run(&["label", "node", NODE, "room=7"]);
-    eventually("the label at the node", SOON, || {
-        let text = std::fs::read_to_string(joined.agent.root().join("node.json")).unwrap_or_default();
-        if text.contains(r#""room":"7""#) { Ok(()) } else { Err(text) }
-    });
-    let mut here = pod("here", "sleep 1000");
-    here["spec"]["nodeSelector"] = json!({"room": "7"});
-    joined.kubectl().apply(&here);
-    joined.runs("here");
-    let mut elsewhere = pod("elsewhere", "sleep 1000");
-    elsewhere["spec"]["nodeSelector"] = json!({"room": "8"});
-    joined.kubectl().apply(&elsewhere);
-    let refused = joined.pod("elsewhere", |pod| pod["status"]["phase"] == "Failed");
-    assert_eq!(refused["status"]["reason"], "NodeAffinity");
-}
-
-#[test]
-fn objects_reach_their_volumes() {
-    let Some(joined) = Joined::start() else { return };
-    let kubectl = joined.kubectl();
-    let config = |text: &str| {
-        json!({
-            "kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "settings", "namespace": "default"}, "data": {"a": text},
-        })
+    // It is due, and asked for by the node itself, no longer by the bootstrapper.
+    let second = joined.cluster.pending_request(CLIENT_SIGNER);
+    let asks = |name: &str| joined.kubectl().json(&["get", "csr", name])["spec"]["username"].clone();
+    assert_eq!(asks(&second), format!("system:node:{NODE}"), "it was asked for in time");
+    let serving = joined.cluster.pending_request(SERVING_SIGNER);
+    joined.cluster.sign(&serving, 20 * LEFT, LEFT);
+    joined.ready();
+    joined.kubectl().apply(&pod("web", "sleep 1000"));
+    let before = joined.runs("web");
+    let mut echo = joined.kubectl().command(&["exec", "-i", "web", "--", "cat"]);
+    let mut echo = echo.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("runs");
+    let (mut says, hears) = (echo.stdin.take().expect("is piped"), echo.stdout.take().expect("is piped"));
+    let mut hears = BufReader::new(hears);
+    let mut through = |text: &str| {
+        says.write_all(text.as_bytes()).expect("writes");
+        let mut line = String::new();
+        hears.read_line(&mut line).expect("reads");
+        assert_eq!(line, text);
     };
-    let secret = |text: &str| {
-        json!({
-            "kind": "Secret", "apiVersion": "v1", "metadata": {"name": "keys", "namespace": "default"}, "stringData": {"b": text},
-        })
-    };
-    kubectl.apply(&config("one"));
-    kubectl.apply(&secret("1"));
-    let mut reader = pod("reader", "echo $A; sleep 1000");
-    reader["spec"]["volumes"] =
-        json!([{"name": "c", "configMap": {"name": "settings"}}, {"name": "s", "secret": {"secretName": "keys"}}]);
-    let main = &mut reader["spec"]["containers"][0];
-    main["volumeMounts"] = json!([{"name": "c", "mountPath": "/c"}, {"name": "s", "mountPath": "/s"}]);
-    main["env"] = json!([{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "a"}}}]);
-    kubectl.apply(&reader);
-    joined.runs("reader");
-    assert_eq!(kubectl.run(&["logs", "reader"]), "one\n");
-    let read = || kubectl.attempt(&["exec", "reader", "--", "cat", "/c/a", "/s/b"]);
-    assert_eq!(read().expect("reads"), "one1");
-    kubectl.apply(&config("two"));
-    kubectl.apply(&secret("2"));
-    eventually("the new contents", 2 * SOON, || match read()? {
-        text if text == "two2" => Ok(()),
-        text => Err(text),
+    through("before\n");
+    joined.cluster.sign(&second, 0, DAY);
+    let next_serving = joined.cluster.pending_request(SERVING_SIGNER);
+    assert_ne!(next_serving, serving);
+    joined.cluster.sign(&next_serving, 0, DAY);
+    eventually("the next serving certificate", 3 * SOON, || {
+        let served = served_certificate(&joined)?;
+        let file = root.join("pki/kubelet-server-current.pem");
+        let newest = std::fs::read_to_string(file).map_err(|e| e.to_string())?;
+        let requests = joined.kubectl().attempt_json(&["get", "csr", &next_serving])?;
+        let signed = requests["status"]["certificate"].as_str().unwrap_or_default().to_owned();
+        let is_next = base64_text(&signed)?.contains(&served) && newest.contains(&served);
+        if is_next { Ok(()) } else { Err(format!("it serves {served}")) }
     });
+
+    // The first one ends, and all goes on by the second.
+    eventually("the end of the first certificate", 5 * SOON, || {
+        let left = end.duration_since(jiff::Timestamp::now()).as_secs();
+        if left < -5 { Ok(()) } else { Err(format!("{left} s are left")) }
+    });
+    let renewed = joined.lease().expect("is there")["spec"]["renewTime"].clone();
+    joined.renewed_after(&renewed);
+    joined.kubectl().apply(&pod("late", "sleep 1000"));
+    joined.runs("late");
+    through("after\n");
+    let after = joined.runs("web");
+    assert_eq!(after["status"]["containerStatuses"], before["status"]["containerStatuses"]);
+    assert!(!joined.agent.log().contains("Unauthorized"), "it was never refused");
+    echo.kill().expect("ends");
+    echo.wait().expect("has ended");
 }
 
-#[test]
-fn static_pods_have_mirrors() {
-    let Some(joined) = Joined::start() else { return };
-    let (kubectl, name) = (joined.kubectl(), format!("web-{NODE}"));
-    joined.agent.write_manifest("web.yaml", &support::node::pod("web", "echo from a file; sleep 1000"));
-    let mirror = joined.runs(&name);
-    let annotations = &mirror["metadata"]["annotations"];
-    assert_eq!(annotations["kubernetes.io/config.source"], "file");
-    assert!(annotations["kubernetes.io/config.mirror"].is_string(), "{annotations}");
-    assert_eq!(mirror["metadata"]["ownerReferences"][0]["kind"], "Node");
-    assert_eq!(kubectl.run(&["logs", &name]), "from a file\n");
-    // Deleted, it is made again, and the pod itself isn't touched.
-    let container = mirror["status"]["containerStatuses"][0]["containerID"].clone();
-    kubectl.run(&["delete", "pod", &name, "--grace-period=0", "--force", "--wait=false"]);
-    let again = joined.pod(&name, |pod| {
-        pod["metadata"]["uid"] != mirror["metadata"]["uid"] && condition(pod, "Ready")["status"] == "True"
-    });
-    assert_eq!(again["status"]["containerStatuses"][0]["containerID"], container);
-    joined.agent.remove_manifest("web.yaml");
-    joined.gone(&name);
+/// The certificate that the kubelet API serves with, PEM.
+fn served_certificate(joined: &Joined) -> Result<String, String> {
+    let mut openssl = joined.containerd.cell().command("openssl");
+    openssl.args(["s_client", "-connect", "127.0.0.1:10250"]).stdin(Stdio::null()).stderr(Stdio::null());
+    let out = openssl.output().map_err(|e| e.to_string())?;
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let begin = text.find("-----BEGIN CERTIFICATE-----").ok_or("there is none")?;
+    let end = text.find("-----END CERTIFICATE-----").ok_or("there is none")?;
+    Ok(text.get(begin..end).unwrap_or_default().to_owned())
+}
+
+fn base64_text(text: &str) -> Result<String, String> {
+    let bytes = base64::engine::general_purpose::STANDARD.decode(text).map_err(|e| e.to_string())?;
+    String::from_utf8(bytes).map_err(|e| e.to_string())
 }
 
 /// Puts a certificate of the node there that ended some days ago.
@@ -470,39 +311,4 @@ fn expire(joined: &Joined, current: &Path) {
     std::fs::write(&file, certificate + &key).expect("writes");
     std::fs::remove_file(current).expect("removes");
     std::os::unix::fs::symlink(file.file_name().expect("has a name"), current).expect("links");
-}
-
-/// What in-cluster clients need: a token that the API server takes, its authority, its address.
-#[test]
-fn a_pod_has_its_service_account() {
-    let Some(joined) = Joined::start() else { return };
-    let kubectl = joined.kubectl();
-    // The controllers that don't run here would make them.
-    kubectl.apply(&json!({"kind": "ConfigMap", "apiVersion": "v1", "data": {"ca.crt": "CERTIFICATE"},
-        "metadata": {"name": "kube-root-ca.crt", "namespace": "default"}}));
-    let sources = json!([
-        {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}},
-        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
-        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]}},
-    ]);
-    let mut pod = pod("client", "echo $KUBERNETES_SERVICE_HOST; sleep 1000");
-    pod["spec"]["serviceAccountName"] = json!("default");
-    pod["spec"]["volumes"] = json!([{"name": "access", "projected": {"sources": sources}}]);
-    pod["spec"]["containers"][0]["volumeMounts"] =
-        json!([{"name": "access", "mountPath": "/access", "readOnly": true}]);
-    kubectl.apply(&pod);
-    joined.runs("client");
-    assert!(!kubectl.run(&["logs", "client"]).trim().is_empty(), "it is told of the API server");
-    let read = |file: &str| kubectl.run(&["exec", "client", "--", "cat", &format!("/access/{file}")]);
-    assert_eq!((read("ca.crt").as_str(), read("namespace").as_str()), ("CERTIFICATE", "default"));
-    let review =
-        json!({"kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1", "spec": {"token": read("token")}});
-    let answer = kubectl.raw("create", "/apis/authentication.k8s.io/v1/tokenreviews", &review).expect("is answered");
-    let answer: Value = serde_json::from_str(&answer).expect("is JSON");
-    assert_eq!(answer["status"]["user"]["username"], "system:serviceaccount:default:default", "{answer}");
-    let events = || kubectl.attempt_json(&["get", "events", "--field-selector", "involvedObject.name=client"]);
-    eventually("the event of its start", SOON, || {
-        let items = events()?["items"].as_array().cloned().unwrap_or_default();
-        if items.iter().any(|e| e["reason"] == "Started") { Ok(()) } else { Err(format!("{items:?}")) }
-    });
 }

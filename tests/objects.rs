@@ -237,10 +237,7 @@ fn the_group_of_a_claims_volume() {
 fn a_runtime_class() {
     let node = Node::start();
     let cell = node.containerd.cell();
-    let program = cell.dir().join("other-runc");
-    let mark = cell.dir().join("ran");
-    fs::write(&program, format!("#!/bin/sh\necho ran >>{}\nexec runc \"$@\"\n", mark.display())).expect("writes");
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("changes");
+    let mark = node.containerd.other_handler();
     let limits = "resources: {limits: {cpu: 100m, memory: 32Mi}}";
     let pod = |name: &str| Manifest::pod(name).spec("runtimeClassName: vm").main("sleep 1000", limits);
     node.add(&pod("early"));

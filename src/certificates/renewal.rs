@@ -51,9 +51,10 @@ fn renewal(validity: Validity, chance: f64) -> Timestamp {
     validity.from.checked_add(part).unwrap_or(validity.from)
 }
 
-/// Whether it is time, at `now`, to ask for one that follows `held`.
-fn is_due(held: Option<&Held>, names: &[String], chance: f64, now: Timestamp) -> bool {
-    held.is_none_or(|held| renewal(held.validity, chance) <= now || !held.is_for(names))
+/// How long until it is time to ask for one that follows `held`; `None`: it is.
+fn until_due(held: Option<&Held>, names: &[String], chance: f64, now: Timestamp) -> Option<Duration> {
+    let held = held.filter(|held| held.is_for(names))?;
+    Duration::try_from(renewal(held.validity, chance).duration_since(now)).ok().filter(|left| !left.is_zero())
 }
 
 /// A request that is out.
@@ -93,8 +94,8 @@ impl Renewal {
 
     /// Goes one step on, if there is one, and says when to come again. `held`: what there is now.
     fn step(&mut self, client: &Client, held: Option<&Held>, names: Vec<String>, now: Timestamp) -> Duration {
-        if self.pending.is_none() && !is_due(held, &names, self.chance, now) {
-            return LOOK;
+        if let (None, Some(left)) = (&self.pending, until_due(held, &names, self.chance, now)) {
+            return left.min(LOOK);
         }
         let result = match self.pending.take() {
             Some(pending) => self.look(client, pending, now),
@@ -364,7 +365,24 @@ mod tests {
         for (chance, when) in [(0.0, 1700), (0.5, 1800), (1.0, 1900), (7.0, 1900)] {
             assert_eq!(renewal(validity, chance), at(when), "{chance}");
         }
-        assert!(is_due(None, &[], 0.0, at(0)));
+        assert_eq!(until_due(None, &[], 0.0, at(0)), None);
+        let (from, until) = (rcgen::date_time_ymd(2020, 1, 1), rcgen::date_time_ymd(2020, 1, 11));
+        let mut params = rcgen::CertificateParams::new(vec!["a".to_owned()]).expect("is a name");
+        (params.not_before, params.not_after) = (from, until);
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let pem = params.self_signed(&key).expect("is made").pem() + &key.serialize_pem();
+        let held = Held::parse(pem.as_bytes()).expect("is one");
+        for (now, name, left) in [
+            ("2020-01-07T00:00:00Z", "a", Some(24 * 3600)),
+            ("2020-01-07T23:59:50Z", "a", Some(10)),
+            ("2020-01-08T00:00:00Z", "a", None),
+            ("2020-02-01T00:00:00Z", "a", None),
+            // The node has another name by now.
+            ("2020-01-02T00:00:00Z", "b", None),
+        ] {
+            let is = until_due(Some(&held), &[name.to_owned()], 0.0, now.parse().expect("is a time"));
+            assert_eq!(is, left.map(Duration::from_secs), "{now} {name}");
+        }
     }
 
     #[test]

@@ -13,11 +13,12 @@ use crate::yaml::Node;
 /// What came of asking.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Found {
-    Object(Box<Object>),
+    /// It, and its version.
+    Object(Box<Object>, String),
     /// A token, and for how long it is good.
     Token(Box<Object>, Duration),
-    /// There is none.
-    Missing,
+    /// There is none; and from which version on, where that is told, or an empty text.
+    Missing(String),
 }
 
 /// # Errors
@@ -30,9 +31,14 @@ pub fn object(client: &Client, key: &Key) -> Result<Result<Found, String>, kube:
     match client.get(&path_of(key)) {
         Ok(value) if key.kind == Kind::Services => Ok(Ok(services(key, &[value]))),
         Ok(value) => Ok(decode(key, value)),
-        Err(e) if e.is_not_found() => Ok(Ok(Found::Missing)),
+        Err(e) if e.is_not_found() => Ok(Ok(Found::Missing(String::new()))),
         Err(e) => Err(e),
     }
+}
+
+/// Where a watch of a ConfigMap or a Secret is asked for.
+pub fn collection_of(key: &Key) -> String {
+    in_namespace(&key.namespace, if key.kind == Kind::Secret { "secrets" } else { "configmaps" })
 }
 
 fn path_of(key: &Key) -> String {
@@ -49,7 +55,12 @@ fn path_of(key: &Key) -> String {
     }
 }
 
-fn decode(key: &Key, mut value: Value) -> Result<Found, String> {
+/// What an object that the server told is.
+///
+/// # Errors
+/// Why it can't be used.
+pub fn decode(key: &Key, mut value: Value) -> Result<Found, String> {
+    let version = kube::version(&value).to_owned();
     if let Some(meta) = value["metadata"].as_object_mut() {
         meta.remove("managedFields");
         // Changes of what is said about an object are none of what it holds.
@@ -58,7 +69,7 @@ fn decode(key: &Key, mut value: Value) -> Result<Found, String> {
     }
     let read = manifest::read_object(key.kind, &Node::from(value));
     match read {
-        Ok(object) if object.key == *key => Ok(Found::Object(Box::new(object))),
+        Ok(object) if object.key == *key => Ok(Found::Object(Box::new(object), version)),
         Ok(object) => Err(format!("the answer is {}", object.key)),
         Err(why) => Err(why),
     }
@@ -77,7 +88,8 @@ fn services(key: &Key, items: &[Value]) -> Found {
         ports: item["spec"]["ports"].as_array().into_iter().flatten().map(port).collect(),
     };
     let body = Body::Services(items.iter().map(service).collect());
-    Found::Object(Box::new(Object { key: key.clone(), labels: BTreeMap::new(), created: None, body }))
+    let object = Object { key: key.clone(), labels: BTreeMap::new(), created: None, body };
+    Found::Object(Box::new(object), String::new())
 }
 
 /// Has a token made (authentication.k8s.io/v1 TokenRequest), bound to the pod.
@@ -124,11 +136,12 @@ mod tests {
         let key = Key::new(Kind::Secret, "ns", "s");
         let value = |name: &str, data: Value| {
             json!({"kind": "Secret", "apiVersion": "v1", "type": "Opaque", "data": data,
-                "metadata": {"name": name, "namespace": "ns", "uid": "u", "managedFields": [{}], "annotations": {"a": "b"}}})
+                "metadata": {"name": name, "namespace": "ns", "uid": "u", "resourceVersion": "7", "managedFields": [{}], "annotations": {"a": "b"}}})
         };
-        let Ok(Found::Object(object)) = decode(&key, value("s", json!({"k": "aHVudGVyMg=="}))) else {
+        let Ok(Found::Object(object, version)) = decode(&key, value("s", json!({"k": "aHVudGVyMg=="}))) else {
             panic!("is an object")
         };
+        assert_eq!(version, "7");
         let Body::Secret(secret) = object.body else { panic!("is a secret") };
         assert_eq!(secret.data["k"].bytes(), b"hunter2");
         let wrong = decode(&key, value("other", json!({})));
@@ -141,7 +154,7 @@ mod tests {
     fn of_a_service_only_what_is_told() {
         let item = json!({"metadata": {"name": "web"}, "spec": {"clusterIP": "10.0.0.5", "type": "ClusterIP",
             "ports": [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}]}});
-        let Found::Object(object) = services(&Key::new(Kind::Services, "ns", ""), &[item]) else {
+        let Found::Object(object, _) = services(&Key::new(Kind::Services, "ns", ""), &[item]) else {
             panic!("is an object")
         };
         let port = ServicePort { name: "http".to_owned(), port: 80, protocol: "TCP".to_owned() };

@@ -5,11 +5,13 @@
 mod diff;
 mod events;
 mod fetch;
+mod item;
 mod mirror;
 mod objects;
 mod records;
 mod refresh;
 mod status;
+mod watches;
 
 pub use objects::{ObjectGetter, Settings as ObjectSettings, spawn as spawn_objects};
 

@@ -1,18 +1,22 @@
 //! A thread that gets what the API server's pods of this node refer to, and nothing else: at once for a
-//! new pod, and again from time to time. One connection serves for all of them: a watch for each object
-//! would take one each, which with TLS is more memory than a small node has for all of the agent.
+//! new pod, and again from time to time. Of a few ConfigMaps and Secrets it hears each change, by
+//! `watches`.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam::channel::{Receiver, Sender, bounded};
+use crossbeam::select;
 
 use super::fetch::{self, Found};
-use super::records::{Answer, Records};
+use super::item::{self, Item};
+use super::records::Records;
 use super::refresh;
+use super::watches::{self, Candidate, Heard, Watches, What};
+use crate::config::ObjectChanges;
 use crate::kube::retry::{Retry, chance};
 use crate::kube::{self, Client};
 use crate::local::{self, Body, Key, Kind, Known, Node, Objects, Store, WantedToken};
@@ -38,32 +42,31 @@ pub struct Settings {
     pub node: Node,
     /// How old an object may get.
     pub ttl: Duration,
-}
-
-#[derive(Default)]
-struct Item {
-    /// `None`: not known yet.
-    answer: Option<Answer>,
-    /// When to ask; `None`: never again.
-    due: Option<Instant>,
-    retry: Retry,
-    failed: Option<String>,
+    /// How it is found out that a ConfigMap or a Secret is another.
+    pub changes: ObjectChanges,
 }
 
 pub struct ObjectGetter {
     settings: Settings,
     records: Records,
     items: BTreeMap<Key, Item>,
-    /// Pods whose services have been asked for.
-    served: HashSet<PodUid>,
+    wanted: Wanted,
+    /// The pods, and for each what is still to be asked for again, since it may be older than the pod.
+    pods: BTreeMap<PodUid, BTreeSet<Key>>,
+    /// The pods that have been told to begin.
+    begun: BTreeSet<PodUid>,
     /// The server can't be reached until then.
     unreachable: (Retry, Option<Instant>),
     wake: Receiver<()>,
+    watches: Watches,
+    heard: Receiver<Heard>,
 }
 
 /// What pods want.
+#[derive(Default)]
 struct Wanted {
-    keys: BTreeSet<Key>,
+    /// And how many of them.
+    keys: BTreeMap<Key, usize>,
     tokens: BTreeMap<Key, WantedToken>,
 }
 
@@ -76,13 +79,21 @@ impl ObjectGetter {
         let (tell, wake) = bounded(1);
         let records = Records::open(settings.directory.clone());
         let now = Instant::now();
-        let items = records
-            .answers()
-            .into_iter()
-            .map(|(key, answer)| (key, Item { answer: Some(answer), due: Some(now), ..Item::default() }));
+        let items = records.answers().into_iter().map(|(key, answer)| (key, Item::of_before(answer, now)));
         let items = items.collect();
-        let getter =
-            ObjectGetter { settings, records, items, served: HashSet::new(), unreachable: Default::default(), wake };
+        let (watches, heard) = Watches::new(settings.client.clone());
+        let getter = ObjectGetter {
+            settings,
+            records,
+            items,
+            wanted: Wanted::default(),
+            pods: BTreeMap::new(),
+            begun: BTreeSet::new(),
+            unreachable: Default::default(),
+            wake,
+            watches,
+            heard,
+        };
         getter.settings.store.set(Arc::new(getter.snapshot()));
         (getter, tell)
     }
@@ -90,19 +101,50 @@ impl ObjectGetter {
     /// Runs until nobody can wake it any more.
     pub fn run(mut self) {
         loop {
+            let mut dirty = false;
+            while let Ok(heard) = self.heard.try_recv() {
+                dirty |= self.hear(heard, Instant::now());
+            }
             let told = self.settings.seen.get();
             if told.given {
-                match self.round(&told) {
+                match self.round(&told, dirty) {
                     Ok(false) => {}
                     // There is more to do.
                     Ok(true) => continue,
                     Err(Over) => return,
                 }
             }
-            match self.wake.recv_timeout(self.pause(Instant::now())) {
-                Ok(()) | Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+            let pause = self.pause(Instant::now());
+            let word = select! {
+                recv(self.wake) -> word => if word.is_err() { return } else { None },
+                recv(self.heard) -> heard => heard.ok(),
+                default(pause) => None,
+            };
+            if word.is_some_and(|heard| self.hear(heard, Instant::now())) && self.publish().is_err() {
+                return;
             }
+        }
+    }
+
+    /// Takes a word of a watch. Returns whether somebody has to hear of it.
+    fn hear(&mut self, Heard { key, what }: Heard, now: Instant) -> bool {
+        let known = self.items.get_mut(&key);
+        match (what, known) {
+            (What::Over(end), known) => {
+                self.watches.ended(&key);
+                if let Some(item) = known {
+                    item.watch_ended(&key, &end, now);
+                }
+                false
+            }
+            // Nobody wants it any more.
+            (What::Is(_), None) => false,
+            (What::Is(Ok(Found::Object(_, ref version) | Found::Missing(ref version))), Some(item))
+                if item.is_newer_than(version) =>
+            {
+                false
+            }
+            (What::Is(found), Some(_)) => self.take(&key, Ok(found), now),
         }
     }
 
@@ -113,73 +155,135 @@ impl ObjectGetter {
         due.max(barred).clamp(Duration::from_millis(10), LONGEST)
     }
 
-    /// Gets some of what is due. Returns whether there is more.
-    fn round(&mut self, told: &Told) -> Result<bool, Over> {
+    /// Gets some of what is due. Returns whether there is more. `dirty`: there is something to tell
+    /// anyway.
+    fn round(&mut self, told: &Told, dirty: bool) -> Result<bool, Over> {
         let now = Instant::now();
-        let wanted = self.want(told, now);
-        let mut dirty = self.drop_unwanted(&wanted);
-        let due: Vec<_> = match self.unreachable.1.is_some_and(|until| now < until) {
+        self.want(told, now);
+        let mut dirty = self.drop_unwanted() || dirty;
+        let due: Vec<_> = match self.is_barred(now) {
             true => Vec::new(),
             false => self.due(now),
         };
+        if due.is_empty() {
+            // The server can't be asked.
+            self.pods.values_mut().for_each(BTreeSet::clear);
+        }
         let more = due.len() > BATCH;
         for key in due.into_iter().take(BATCH) {
-            let result = match wanted.tokens.get(&key) {
+            let result = match self.wanted.tokens.get(&key) {
                 Some(token) => fetch::token(&self.settings.client, token),
                 // Of a pod that ends: what it has will do.
                 None if key.kind == Kind::ServiceAccountToken => {
-                    self.items.entry(key).or_default().due = None;
+                    if let Some(item) = self.items.get_mut(&key) {
+                        item.due = None;
+                    }
                     continue;
                 }
                 None => fetch::object(&self.settings.client, &key),
             };
             let unreachable = matches!(result, Err(kube::Error::Unreachable { .. } | kube::Error::Config(_)));
             dirty |= self.take(&key, result, Instant::now());
+            // Whatever came of it: what is not known better will do.
+            self.pods.values_mut().for_each(|renew| _ = renew.remove(&key));
             if unreachable {
+                self.pods.values_mut().for_each(BTreeSet::clear);
                 break;
             }
         }
-        if dirty {
+        if dirty || self.pods.iter().any(|(uid, renew)| renew.is_empty() && !self.begun.contains(uid)) {
             self.publish()?;
         }
+        let more = self.watch(Instant::now()) || more;
         Ok(more && self.unreachable.1.is_none())
     }
 
-    /// Everything that pods refer to, and what that refers to.
-    fn want(&mut self, told: &Told, now: Instant) -> Wanted {
-        let mut wanted = Wanted { keys: BTreeSet::new(), tokens: BTreeMap::new() };
-        self.served.retain(|uid| told.pods.contains_key(uid));
-        for pod in told.pods.values() {
-            let keys = local::references(pod);
-            if self.served.insert(pod.uid.clone()) {
-                // Services that came with the pod, it is to be told of.
-                for key in keys.iter().filter(|key| key.kind == Kind::Services) {
-                    self.items.entry(key.clone()).or_default().due = Some(now);
+    /// Has one more object watched of those that are to be, if it is known how it is now. Returns
+    /// whether there may be another one.
+    fn watch(&mut self, now: Instant) -> bool {
+        if self.settings.changes != ObjectChanges::Watch || self.is_barred(now) {
+            return false;
+        }
+        let candidates = self.wanted.keys.iter().filter_map(|(key, pods)| {
+            let item = self.items.get(key).filter(|item| watches::can_watch(key) && !item.is_immutable())?;
+            Some(Candidate::new(key, *pods, item.since))
+        });
+        let chosen = self.watches.choose(candidates.collect());
+        // One whose watch has ended is asked for first.
+        let next = chosen.into_iter().find_map(|key| Some((self.items.get_mut(&key)?.version.take()?, key)));
+        let Some((version, key)) = next else { return false };
+        match self.watches.begin(&key, &version) {
+            // What changes is heard.
+            Ok(()) => _ = self.items.entry(key).and_modify(|item| item.due = None),
+            Err(end) => {
+                self.items.entry(key.clone()).and_modify(|item| item.watch_ended(&key, &end, now));
+                if let Some(e @ kube::Error::Unreachable { .. }) = end.error {
+                    self.take(&key, Err(e), now);
                 }
             }
-            wanted.keys.extend(keys);
+        }
+        true
+    }
+
+    /// The server can't be reached, and isn't asked yet.
+    fn is_barred(&self, now: Instant) -> bool {
+        self.unreachable.1.is_some_and(|until| now < until)
+    }
+
+    /// Everything that pods refer to, and what that refers to.
+    fn want(&mut self, told: &Told, now: Instant) {
+        let mut wanted = Wanted::default();
+        self.pods.retain(|uid, _| told.pods.contains_key(uid));
+        for pod in told.pods.values() {
+            let keys = local::references(pod);
+            if !self.pods.contains_key(&pod.uid) {
+                let renew = self.renew(&keys, now);
+                // Those of before begin with what there is, while the server can't be asked.
+                self.pods.insert(pod.uid.clone(), if told.live { renew } else { BTreeSet::new() });
+            }
+            for key in keys {
+                *wanted.keys.entry(key).or_default() += 1;
+            }
             let over = pod.is_deleted() || pod.status.as_deref().is_some_and(status::is_terminal);
             if !over {
                 wanted.tokens.extend(local::tokens(pod).into_iter().map(|token| (token.key(), token)));
             }
         }
-        let claims = wanted.keys.iter().filter_map(|key| match &self.items.get(key)?.answer.as_ref()?.as_ref()?.body {
+        let claims = wanted.keys.keys().filter_map(|key| match &self.items.get(key)?.answer.as_ref()?.as_ref()?.body {
             Body::PersistentVolumeClaim(claim) => claim.volume_name.clone().filter(|name| !name.is_empty()),
             _ => None,
         });
         let volumes: Vec<_> = claims.map(|name| Key::new(Kind::PersistentVolume, "", &name)).collect();
-        wanted.keys.extend(volumes);
-        for key in &wanted.keys {
+        wanted.keys.extend(volumes.into_iter().map(|key| (key, 1)));
+        for key in wanted.keys.keys() {
             if !self.items.contains_key(key) {
-                self.items.insert(key.clone(), Item { due: Some(now), ..Item::default() });
+                self.items.insert(key.clone(), Item::new(now));
             }
         }
-        wanted
+        self.wanted = wanted;
     }
 
-    fn drop_unwanted(&mut self, wanted: &Wanted) -> bool {
+    /// Has asked for again what somebody may have changed before a new pod was made: it is to begin with
+    /// that (pkg/kubelet/util/manager/cache_based_manager.go). What is watched, is known in time.
+    fn renew(&mut self, keys: &BTreeSet<Key>, now: Instant) -> BTreeSet<Key> {
+        let mut renewed = BTreeSet::new();
+        for key in keys {
+            // For services it doesn't wait.
+            if !(key.gets_old() || key.kind == Kind::Services) || self.watches.has(key) {
+                continue;
+            }
+            let Some(item) = self.items.get_mut(key).filter(|item| !item.is_immutable()) else { continue };
+            item.due = Some(item.due.map_or(now, |due| due.min(now)));
+            if key.gets_old() {
+                renewed.insert(key.clone());
+            }
+        }
+        renewed
+    }
+
+    fn drop_unwanted(&mut self) -> bool {
         let before = self.items.len();
-        self.items.retain(|key, _| wanted.keys.contains(key));
+        self.items.retain(|key, _| self.wanted.keys.contains_key(key));
         self.items.len() != before
     }
 
@@ -193,16 +297,18 @@ impl ObjectGetter {
     /// Takes what came of asking. Returns whether somebody has to hear of it.
     fn take(&mut self, key: &Key, result: Result<Result<Found, String>, kube::Error>, now: Instant) -> bool {
         let ttl = self.settings.ttl;
-        let item = self.items.entry(key.clone()).or_default();
-        let (answer, after) = match result {
+        let watched = self.watches.has(key);
+        let item = self.items.entry(key.clone()).or_insert_with(|| Item::new(now));
+        let again = || (!watched).then(|| refresh::of_object(ttl, chance()));
+        let (answer, version, after) = match result {
             Ok(Ok(Found::Token(object, lifetime))) => {
-                (Some(Arc::new(*object)), Some(refresh::of_token(lifetime, chance())))
+                (Some(Arc::new(*object)), None, Some(refresh::of_token(lifetime, chance())))
             }
-            Ok(Ok(Found::Object(object))) => {
-                let after = (!is_immutable(&object.body)).then(|| refresh::of_object(ttl, chance()));
-                (Some(Arc::new(*object)), after)
+            Ok(Ok(Found::Object(object, version))) => {
+                let after = if item::is_immutable(&object) { None } else { again() };
+                (Some(Arc::new(*object)), Some(version), after)
             }
-            Ok(Ok(Found::Missing)) => (None, Some(refresh::of_object(ttl, chance()))),
+            Ok(Ok(Found::Missing(version))) => (None, Some(version), again()),
             Ok(Err(why)) => return item.fails(&format!("{key}: {why}"), None, now),
             Err(e @ (kube::Error::Unreachable { .. } | kube::Error::Config(_))) => {
                 let (retry, until) = &mut self.unreachable;
@@ -222,6 +328,7 @@ impl ObjectGetter {
         item.failed = None;
         item.retry.succeeds();
         item.due = after.map(|after| now + after);
+        item.version = version;
         let news = item.answer.as_ref() != Some(&answer);
         if news {
             item.answer = Some(answer);
@@ -234,15 +341,29 @@ impl ObjectGetter {
         let missing = self.items.iter().filter(|(_, item)| item.answer == Some(None)).map(|(key, _)| key.clone());
         let failed = self.items.iter().filter(|(_, item)| item.answer.is_none());
         let failed = failed.filter_map(|(key, item)| Some((key.clone(), item.failed.clone()?)));
-        let known = Known { missing: missing.collect(), failed: failed.collect() };
+        let ready = self.pods.iter().filter(|(_, renew)| renew.is_empty()).map(|(uid, _)| uid.clone());
+        let known = Known { missing: missing.collect(), failed: failed.collect(), pods: ready.collect() };
         let had = self.settings.store.get().bound();
         Objects::new(all, &had, &self.settings.node).of_server(known)
+    }
+
+    /// Notes which pods may begin from now on. Returns what wakes those that may have been looked at
+    /// before: of all that they refer to, what fewest others do, too.
+    fn begin(&mut self) -> BTreeSet<Key> {
+        let before = std::mem::take(&mut self.begun);
+        self.begun = self.pods.iter().filter(|(_, renew)| renew.is_empty()).map(|(uid, _)| uid.clone()).collect();
+        let told = self.settings.seen.get();
+        let fresh = self.begun.difference(&before).filter_map(|uid| told.pods.get(uid));
+        let uses = |key: &Key| self.wanted.keys.get(key).copied().unwrap_or_default();
+        let waiting = fresh.map(|pod| local::references(pod)).filter(|keys| keys.iter().any(Key::gets_old));
+        waiting.filter_map(|keys| keys.into_iter().min_by_key(uses)).collect()
     }
 
     fn publish(&mut self) -> Result<(), Over> {
         let before = self.settings.store.get();
         let objects = self.snapshot();
-        let changed = objects.changed_since(&before);
+        let mut changed = objects.changed_since(&before);
+        changed.extend(self.begin());
         self.settings.store.set(Arc::new(objects));
         if !changed.is_empty() {
             self.settings.changed.send(changed).map_err(|_| Over)?;
@@ -251,27 +372,6 @@ impl ObjectGetter {
         let answers = self.items.iter().filter_map(|(key, item)| Some((key, item.answer.as_ref()?)));
         self.records.keep(&answers.collect());
         Ok(())
-    }
-}
-
-impl Item {
-    fn fails(&mut self, text: &str, asked: Option<Duration>, now: Instant) -> bool {
-        self.due = Some(now + self.retry.fails(asked, chance()));
-        let news = self.failed.as_deref() != Some(text);
-        match news {
-            true => log::warn!("what pods refer to: {text}"),
-            false => log::debug!("what pods refer to: {text}"),
-        }
-        self.failed = Some(text.to_owned());
-        news && self.answer.is_none()
-    }
-}
-
-fn is_immutable(body: &Body) -> bool {
-    match body {
-        Body::ConfigMap(map) => map.immutable,
-        Body::Secret(secret) => secret.immutable,
-        _ => false,
     }
 }
 

@@ -12,8 +12,9 @@ use serde_json::Value;
 
 use super::events::{Tell, Told as ToldEvents};
 use super::{diff, mirror};
+use crate::config::Rate;
 use crate::kube::retry::{Retry, chance};
-use crate::kube::{self, Client, DeleteOptions, Patch, in_namespace, named};
+use crate::kube::{self, Bucket, Client, DeleteOptions, Patch, in_namespace, named};
 use crate::pod::{Pod, PodName, PodUid, Source, core};
 use crate::source::apiserver::{Seen, Told};
 use crate::status::{Store, StoredPod, events};
@@ -32,6 +33,8 @@ pub struct Settings {
     pub seen: Arc<Seen>,
     /// What happened to them.
     pub events: Arc<events::Log>,
+    /// How many of that the server is told; `None`: all.
+    pub event_rate: Option<Rate>,
     /// All sources have been heard: what isn't there isn't wanted.
     pub all_heard: Arc<AtomicBool>,
 }
@@ -110,7 +113,7 @@ pub struct StatusManager {
     entries: HashMap<PodUid, Entry>,
     /// Mirrors that can't be made, by the pods' names.
     mirrors: HashMap<PodName, Trouble>,
-    events: ToldEvents,
+    events: Events,
     /// The node's UID, once it is known.
     node_uid: Option<String>,
     /// The server can't be reached.
@@ -118,6 +121,42 @@ pub struct StatusManager {
     wake: Receiver<()>,
     begun: Arc<AtomicU64>,
     done: Arc<AtomicU64>,
+}
+
+/// The telling of events (eventRecordQPS, eventBurst).
+struct Events {
+    told: ToldEvents,
+    /// Requests of events don't count as others do, as with the kubelet.
+    client: Client,
+    limit: Option<Bucket>,
+    /// When the next one may be told.
+    until: Option<Instant>,
+}
+
+impl Events {
+    fn new(settings: &Settings) -> Events {
+        Events {
+            told: ToldEvents::new(&settings.events.events(), &settings.node_name),
+            client: settings.client.without_limit(),
+            limit: settings.event_rate.map(Bucket::new),
+            until: None,
+        }
+    }
+
+    /// Whether one more may be told now; else it has to wait, and pods go first.
+    fn may(&mut self, now: Instant) -> bool {
+        let wait = self.limit.as_mut().and_then(|limit| limit.try_take(now).err());
+        self.until = wait.map(|wait| now + wait);
+        wait.is_none()
+    }
+
+    fn send(&self, event: &events::Event, tell: &Tell) -> Result<Value, kube::Error> {
+        let namespace = &event.involved.namespace;
+        match tell {
+            Tell::Create(object) => self.client.create(&in_namespace(namespace, "events"), object),
+            Tell::Patch(patch) => self.client.patch(&named(namespace, "events", &event.name), Patch::Merge, patch),
+        }
+    }
 }
 
 /// What ends a round early: nobody can be told anything.
@@ -128,7 +167,7 @@ impl StatusManager {
     pub fn new(settings: Settings) -> (StatusManager, Rounds) {
         let (tell, wake) = bounded(1);
         let rounds = Rounds { begun: Arc::default(), done: Arc::default(), wake: tell };
-        let events = ToldEvents::new(&settings.events.events(), &settings.node_name);
+        let events = Events::new(&settings);
         let manager = StatusManager {
             settings,
             events,
@@ -166,7 +205,7 @@ impl StatusManager {
     /// How long until something is due.
     fn pause(&self, now: Instant) -> Duration {
         let troubles = self.entries.values().map(|entry| &entry.trouble).chain(self.mirrors.values());
-        let due = troubles.chain([&self.unreachable]).filter_map(|trouble| trouble.until);
+        let due = troubles.chain([&self.unreachable]).filter_map(|trouble| trouble.until).chain(self.events.until);
         // What was due long ago is of a pod that isn't here any more.
         let calm = self.entries.values().filter_map(|entry| Some(entry.calm? + CALM));
         let due = due.chain(calm.filter(|due| now < *due + CALM));
@@ -175,6 +214,7 @@ impl StatusManager {
     }
 
     fn round(&mut self, now: Instant) -> Result<(), Unreachable> {
+        self.events.until = None;
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let told = self.settings.seen.get();
         // What was kept on disk says nothing of what the server has.
@@ -202,19 +242,15 @@ impl StatusManager {
     /// What happened to pods; the server may refuse it, and then it is known here only.
     fn tell_events(&mut self, now: Instant) -> Result<(), Unreachable> {
         let all = self.settings.events.events();
-        for (event, tell) in self.events.news(&all) {
-            let namespace = &event.involved.namespace;
-            let result = match &tell {
-                Tell::Create(object) => self.settings.client.create(&in_namespace(namespace, "events"), object),
-                Tell::Patch(patch) => {
-                    self.settings.client.patch(&named(namespace, "events", &event.name), Patch::Merge, patch)
-                }
-            };
-            if let Err(e) = result {
+        for (event, tell) in self.events.told.news(&all) {
+            if !self.events.may(now) {
+                return Ok(());
+            }
+            if let Err(e) = self.events.send(event, &tell) {
                 self.reachable(&e, now)?;
                 log::debug!("telling of an event: {e}");
             }
-            self.events.done(event);
+            self.events.told.done(event);
         }
         Ok(())
     }

@@ -34,7 +34,13 @@ macro_rules! ignored {
 }
 
 pub(super) const FLAGS: &[Flag] = &[
-    field!(Text, "address", "address", address, "IP address that the servers listen on; 127.0.0.1 unless given"),
+    field!(
+        Text,
+        "address",
+        "address",
+        address,
+        "IP address that the servers listen on; 127.0.0.1 unless given, and with --kubeconfig all for the HTTPS port"
+    ),
     field!(
         List,
         "allowed-unsafe-sysctls",

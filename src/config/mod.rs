@@ -70,6 +70,7 @@ pub struct Config {
     pub static_pod_url: Option<StaticPodUrl>,
     pub http_check_frequency: Duration,
     pub sync_frequency: Duration,
+    pub object_changes: ObjectChanges,
 
     /// Unix sockets.
     pub runtime_endpoint: PathBuf,
@@ -132,6 +133,15 @@ pub struct Node {
     pub status_max_images: Option<u32>,
     /// `None` means no limit.
     pub api_rate: Option<Rate>,
+}
+
+/// How it is found out that a ConfigMap or a Secret of the API server is another than before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObjectChanges {
+    /// A few are watched, the others asked for each `syncFrequency`.
+    Watch,
+    /// All are asked for each `syncFrequency` (`Cache`, and `Get`).
+    Ask,
 }
 
 /// A limit on how often something is done.
@@ -248,10 +258,11 @@ pub enum MemorySwap {
 pub struct Server {
     /// Whether there is an HTTPS API.
     pub enabled: bool,
-    /// Of the HTTPS and the read-only API. 127.0.0.1 unless something else is set, so that the
-    /// read-only API, which asks for no credentials, is not open to the network by default; the
-    /// kubelet's default is 0.0.0.0.
+    /// Of the HTTPS API. Unless something else is set it is all addresses, as with the kubelet, where
+    /// an API server has to reach the node; and else 127.0.0.1.
     pub address: IpAddr,
+    /// Of the read-only API. 127.0.0.1 unless something else is set, since it asks for no credentials.
+    pub read_only_address: IpAddr,
     pub port: u16,
     /// `None` means that there is no read-only API.
     pub read_only_port: Option<u16>,

@@ -30,6 +30,9 @@ const CONNECT: Duration = Duration::from_secs(10);
 const MAX_BODY: u64 = 64 << 20;
 /// Bytes that are read of why something was refused.
 const MAX_STATUS: u64 = 64 << 10;
+/// Bytes in each direction of the connection of a watch, which is kept for long. The head of a request
+/// or an answer has to fit.
+const WATCH_BUFFER: usize = 8 << 10;
 /// Objects on a page.
 const PAGE: &str = "50";
 /// More pages than any list of a node's has.
@@ -37,7 +40,7 @@ const MAX_PAGES: usize = 1000;
 
 /// Shared by everybody who asks the server.
 pub struct Client {
-    credentials: Credentials,
+    credentials: Arc<Credentials>,
     timeout: Duration,
     rate: Option<Mutex<Bucket>>,
 }
@@ -119,7 +122,8 @@ impl Client {
     }
 
     fn new(credentials: Credentials, rate: Option<Rate>) -> Client {
-        Client { credentials, timeout: TIMEOUT, rate: rate.map(|rate| Mutex::new(Bucket::new(rate))) }
+        let rate = rate.map(|rate| Mutex::new(Bucket::new(rate)));
+        Client { credentials: Arc::new(credentials), timeout: TIMEOUT, rate }
     }
 
     /// For requests that may take so long; watches are as they were.
@@ -130,7 +134,12 @@ impl Client {
     /// Takes the certificate and its key from this file, once it is there, and not what the kubeconfig
     /// says: there it is renewed.
     pub fn with_renewed(self, certificate: &Path) -> Client {
-        Client { credentials: self.credentials.with_renewed(certificate), ..self }
+        Client { credentials: Arc::new(self.credentials.with_renewed(certificate)), ..self }
+    }
+
+    /// Another one over the same connections, whose requests have no limit.
+    pub fn without_limit(&self) -> Client {
+        Client { credentials: self.credentials.clone(), timeout: self.timeout, rate: None }
     }
 
     /// Looks whether there is what requests are made with, without making one.
@@ -301,7 +310,10 @@ impl Times {
         agent.run(self.configure(agent.configure_request(request).allow_non_standard_methods(true)))
     }
 
-    fn configure<S: AsSendBody>(self, request: ConfigBuilder<HttpCrateScope<S>>) -> Request<S> {
+    fn configure<S: AsSendBody>(self, mut request: ConfigBuilder<HttpCrateScope<S>>) -> Request<S> {
+        if self.silence.is_some() {
+            request = request.input_buffer_size(WATCH_BUFFER).output_buffer_size(WATCH_BUFFER);
+        }
         request
             .timeout_global(Some(self.whole))
             .timeout_connect(Some(CONNECT))

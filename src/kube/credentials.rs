@@ -46,6 +46,7 @@ pub struct Credentials {
     state: Mutex<Option<State>>,
 }
 
+#[derive(Clone)]
 enum From {
     File(PathBuf),
     Given(Box<Access>),
@@ -70,8 +71,8 @@ impl Credentials {
         Credentials { from: From::Given(Box::new(access)), renewed: None, state: Mutex::new(None) }
     }
 
-    pub fn with_renewed(self, certificate: &Path) -> Credentials {
-        Credentials { renewed: Some(certificate.to_owned()), ..self }
+    pub fn with_renewed(&self, certificate: &Path) -> Credentials {
+        Credentials { from: self.from.clone(), renewed: Some(certificate.to_owned()), state: Mutex::new(None) }
     }
 
     /// What to ask with. The first time, and when files have changed, they are read, and a plugin is

@@ -19,6 +19,7 @@ mod watch;
 pub use client::{Client, DeleteOptions, List, Patch};
 pub use error::{Error, Status, describe};
 pub use path::{in_namespace, named, path};
+pub use rate::Bucket;
 pub use watch::{Event, Watch};
 
 use serde_json::Value;

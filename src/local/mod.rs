@@ -25,7 +25,7 @@ pub use classes::with_classes;
 pub use references::{MASTER, MASTER_NAMESPACE, WantedToken, references, tokens};
 pub use store::{Publisher, Recorded, Store, Stores};
 
-use crate::pod::{Pod, core};
+use crate::pod::{Pod, PodUid, core};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Kind {
@@ -84,6 +84,13 @@ impl Key {
     pub fn new(kind: Kind, namespace: &str, name: &str) -> Key {
         let namespace = if kind.is_namespaced() { namespace } else { "" };
         Key { kind, namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+}
+
+impl Key {
+    /// Whether a new pod may have been made for another state of it than one that was known before.
+    pub fn gets_old(&self) -> bool {
+        matches!(self.kind, Kind::ConfigMap | Kind::Secret)
     }
 }
 
@@ -259,6 +266,8 @@ pub struct Known {
     pub missing: BTreeSet<Key>,
     /// Why it isn't known whether it has them; of those in neither set, because nobody has asked yet.
     pub failed: BTreeMap<Key, String>,
+    /// Pods for which all of this is new enough: no older than what somebody may have made them for.
+    pub pods: BTreeSet<PodUid>,
 }
 
 impl Objects {
@@ -274,13 +283,16 @@ impl Objects {
         Objects { server: Some(known), ..self }
     }
 
-    /// Whether all that the pod refers to is known: that it is there, or that it isn't.
+    /// Whether all that the pod refers to is known, as it was when the pod came or later: that it is
+    /// there, or that it isn't.
     ///
     /// # Errors
     /// What is not known yet, and why, if it has been asked for.
     pub fn known_for(&self, pod: &Pod) -> Result<(), Unknown> {
         let Some(server) = &self.server else { return Ok(()) };
-        let unknown = |key: &Key| !self.objects.contains_key(key) && !server.missing.contains(key);
+        let old = !server.pods.contains(&pod.uid);
+        let unknown =
+            |key: &Key| old && key.gets_old() || !self.objects.contains_key(key) && !server.missing.contains(key);
         match references(pod).into_iter().find(unknown) {
             None => Ok(()),
             Some(key) => Err(Unknown { why: server.failed.get(&key).cloned(), key }),

@@ -11,7 +11,7 @@ mod proxy;
 pub mod tls;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use crate::config::{self, Config};
@@ -65,13 +65,14 @@ pub fn start(
         endpoints.push(Endpoint { listener, service });
     };
     if let Some(port) = server.read_only_port {
-        add(Box::new(bind("read-only", SocketAddr::new(server.address, port))?), Offer::ReadOnly, None);
+        add(Box::new(bind("read-only", SocketAddr::new(server.read_only_address, port))?), Offer::ReadOnly, None);
     }
     if let Some(address) = server.healthz {
         add(Box::new(bind("healthz", address)?), Offer::Health, None);
     }
     if server.enabled {
-        let tcp = bind("HTTPS", SocketAddr::new(server.address, server.port))?;
+        let address = reachable(server.address, &crate::node::addresses(&config.node_ips));
+        let tcp = bind("HTTPS", SocketAddr::new(address, server.port))?;
         let handlers = Handlers { debugging: server.debugging_handlers, system_log: server.system_log_handler };
         match secure(config, kube, tcp) {
             Ok((listener, access)) => add(listener, Offer::Full(handlers), Some(access)),
@@ -79,6 +80,15 @@ pub fn start(
         }
     }
     http::start(endpoints).map_err(Error::Start)
+}
+
+/// All addresses of a node that has those of IPv6 only are others than those of IPv4.
+fn reachable(address: IpAddr, of_node: &[String]) -> IpAddr {
+    let only_new = !of_node.is_empty() && of_node.iter().all(|ip| ip.parse().is_ok_and(|ip: IpAddr| ip.is_ipv6()));
+    match address {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) if only_new => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        address => address,
+    }
 }
 
 fn bind(name: &'static str, address: SocketAddr) -> Result<Tcp, Error> {
@@ -148,4 +158,24 @@ fn ask(kube: Arc<kube::Client>) -> auth::Ask {
         }
         answer.map_err(|e| e.to_string())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_with_new_addresses_only() {
+        for (address, of_node, want) in [
+            ("0.0.0.0", &["192.0.2.1"][..], "0.0.0.0"),
+            ("0.0.0.0", &["192.0.2.1", "2001:db8::1"], "0.0.0.0"),
+            ("0.0.0.0", &["2001:db8::1"], "::"),
+            ("0.0.0.0", &[], "0.0.0.0"),
+            ("127.0.0.1", &["2001:db8::1"], "127.0.0.1"),
+        ] {
+            let of_node: Vec<_> = of_node.iter().map(|ip| (*ip).to_owned()).collect();
+            let is = reachable(address.parse().expect("is one"), &of_node);
+            assert_eq!(is.to_string(), want, "{address} {of_node:?}");
+        }
+    }
 }

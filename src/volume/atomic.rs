@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown, symlink};
 use std::path::{Component, Path, PathBuf};
 
 use super::ownership::{self, Group};
@@ -20,6 +20,8 @@ const NEW_DATA: &str = "..data_tmp";
 pub struct Content {
     pub bytes: Vec<u8>,
     pub mode: u32,
+    /// `None`: the agent.
+    pub owner: Option<u32>,
 }
 
 impl fmt::Debug for Content {
@@ -76,7 +78,9 @@ fn holds(version: &Path, payload: &Payload, group: Option<Group>) -> bool {
     let same = |(path, content): (&PathBuf, &Content)| {
         let path = version.join(path);
         let owned = |meta: fs::Metadata| {
-            meta.mode() & 0o7777 == file_mode(content.mode, group) && group.is_none_or(|g| g.gid == meta.gid())
+            meta.mode() & 0o7777 == file_mode(content.mode, group)
+                && group.is_none_or(|g| g.gid == meta.gid())
+                && content.owner.is_none_or(|owner| owner == meta.uid())
         };
         fs::symlink_metadata(&path).is_ok_and(owned) && fs::read(&path).is_ok_and(|bytes| bytes == content.bytes)
     };
@@ -126,6 +130,7 @@ fn fill(version: &Path, payload: &Payload, group: Option<Group>) -> io::Result<(
         }
         let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(&path)?;
         io::Write::write_all(&mut file, &content.bytes)?;
+        content.owner.map_or(Ok(()), |owner| fchown(&file, Some(owner), None))?;
         file.set_permissions(fs::Permissions::from_mode(content.mode))?;
         group.map_or(Ok(()), |group| ownership::take(&file, group))?;
     }
@@ -188,7 +193,7 @@ mod tests {
     use super::*;
 
     fn payload(files: &[(&str, &str, u32)]) -> Payload {
-        let content = |text: &str, mode| Content { bytes: text.as_bytes().to_vec(), mode };
+        let content = |text: &str, mode| Content { bytes: text.as_bytes().to_vec(), mode, owner: None };
         files.iter().map(|(path, text, mode)| (PathBuf::from(path), content(text, *mode))).collect()
     }
 

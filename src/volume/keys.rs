@@ -56,7 +56,7 @@ pub fn of_missing(kind: &'static str, name: &str, optional: bool) -> Result<Payl
 }
 
 pub fn content(bytes: &[u8], mode: i32) -> Content {
-    Content { bytes: bytes.to_vec(), mode: u32::try_from(mode).unwrap_or(0) & 0o777 }
+    Content { bytes: bytes.to_vec(), mode: u32::try_from(mode).unwrap_or(0) & 0o777, owner: None }
 }
 
 /// A path without what means nothing in it: `./a//b/` is `a/b`.

@@ -94,6 +94,16 @@ impl Context<'_> {
         let group = self.pod.spec.security_context.as_ref()?.fs_group?;
         u32::try_from(group).ok()
     }
+
+    /// The user that all containers of the pod are told to run as; `None` when one is told nothing, or
+    /// another one (pkg/volume/util/util.go, FsUserFrom).
+    fn user(&self) -> Option<u32> {
+        let of_pod = self.pod.spec.security_context.as_ref().and_then(|context| context.run_as_user);
+        let own = |c: &core::Container| c.security_context.as_ref().and_then(|context| context.run_as_user);
+        let mut all = self.pod.all_containers().map(|container| own(container).or(of_pod));
+        let first = all.next()??;
+        all.all(|user| user == Some(first)).then_some(first).and_then(|user| u32::try_from(user).ok())
+    }
 }
 
 /// Where a volume lies.

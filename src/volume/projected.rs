@@ -1,6 +1,6 @@
 //! projected: files of several sources in one directory (pkg/volume/projected).
 
-use super::atomic::Payload;
+use super::atomic::{Content, Payload};
 use super::{Context, Error, config_map, downward_api, keys, secret};
 use crate::local::WantedToken;
 use crate::pod::{Source, core};
@@ -39,8 +39,7 @@ fn of(context: &Context<'_>, source: &core::VolumeProjection, mode: Option<i32>)
             let name = format!("for service account {}", wanted.service_account);
             return Err(Error::NotFound { kind: "token", name });
         };
-        let mode = mode.unwrap_or(keys::DEFAULT_MODE);
-        return Ok([(keys::clean(&s.path), keys::content(token.bytes(), mode))].into());
+        return Ok([(keys::clean(&s.path), of_token(context, token.bytes(), mode))].into());
     }
     let kind = match source {
         s if s.service_account_token.is_some() => "serviceAccountToken",
@@ -50,4 +49,14 @@ fn of(context: &Context<'_>, source: &core::VolumeProjection, mode: Option<i32>)
         _ => return Ok(Payload::new()),
     };
     Err(Error::Invalid(format!("projected source {kind} comes from an API server, which this node doesn't have")))
+}
+
+/// A token is its pod's alone, as far as it is told who that is.
+fn of_token(context: &Context<'_>, token: &[u8], mode: Option<i32>) -> Content {
+    let owner = context.user();
+    let mode = match owner.is_some() || context.fs_group().is_some() {
+        true => 0o600,
+        false => mode.unwrap_or(keys::DEFAULT_MODE),
+    };
+    Content { owner, ..keys::content(token, mode) }
 }

@@ -136,6 +136,43 @@ fn changed(path: &Path) -> Vec<(PathBuf, i64, i64)> {
     all
 }
 
+/// A token is for whoever the pod's containers run as.
+#[test]
+fn whose_a_token_is() {
+    let run_as = |user: i64| json!({"securityContext": {"runAsUser": user}});
+    for (security, containers, want) in [
+        (json!({}), vec![json!({})], "644 0:0"),
+        (json!({"runAsUser": 7}), vec![json!({}), json!({})], "600 7:0"),
+        (json!({}), vec![run_as(7), run_as(7)], "600 7:0"),
+        // Each has another one, or nobody knows.
+        (json!({}), vec![run_as(7), run_as(8)], "644 0:0"),
+        (json!({}), vec![run_as(7), json!({})], "644 0:0"),
+        (json!({"runAsUser": 7}), vec![run_as(8), json!({})], "644 0:0"),
+        (json!({"fsGroup": 9}), vec![json!({})], "640 0:9"),
+        (json!({"fsGroup": 9, "runAsUser": 7}), vec![json!({})], "640 7:9"),
+    ] {
+        let volumes = json!([{"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}]);
+        let Some(mut given) = Given::new(volumes, security.clone()) else { return };
+        given.pod.source = Source::Api;
+        let container = |(i, more): (usize, &Value)| {
+            let mut container = json!({"name": format!("c{i}")});
+            container.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+            serde_json::from_value(container).expect("a container")
+        };
+        given.pod.spec.containers = containers.iter().enumerate().map(container).collect();
+        let key = local::tokens(&given.pod).first().expect("one is wanted").key();
+        let body = local::Body::ServiceAccountToken(local::SecretValue::new(b"secret".to_vec()));
+        let token = Object { key, labels: BTreeMap::new(), created: None, body };
+        given.objects = local::Objects::new([Arc::new(token)], &BTreeMap::new(), &local::Node::default());
+        let path = given.path("t");
+        let file = path.join("..data/token");
+        assert_eq!(owner(&file), want, "{security} {containers:?}");
+        let before = fs::metadata(&file).expect("is there").ino();
+        given.path("t");
+        assert_eq!(fs::metadata(&file).expect("is there").ino(), before, "it is not written again");
+    }
+}
+
 #[test]
 fn files_of_config_maps_and_secrets() {
     let keys = |paths: &[(&str, &str)]| -> Value {

@@ -128,9 +128,10 @@ impl Cluster {
         ] {
             command.arg(format!("--{flag}={value}"));
         }
-        // Later ones always do.
-        if self.version < (1, 21) {
-            command.arg("--feature-gates=BoundServiceAccountTokenVolume=true");
+        // What later ones always do.
+        let gates = [("BoundServiceAccountTokenVolume", (1, 21)), ("EphemeralContainers", (1, 23))];
+        for (gate, _) in gates.into_iter().filter(|(_, since)| self.version < *since) {
+            command.arg(format!("--feature-gates={gate}=true"));
         }
         self.apiserver = Some(self.spawn("kube-apiserver", command));
         let log = self.log();
@@ -240,9 +241,10 @@ impl Cluster {
         self.dir.join("ca.crt")
     }
 
-    /// Approves a certificate signing request and signs it, good for so long, as controllers do.
+    /// Approves a certificate signing request and signs it, as controllers do: good since `passed` and for
+    /// `left`, seconds.
     #[track_caller]
-    pub fn sign(&self, name: &str, days: u32) {
+    pub fn sign(&self, name: &str, passed: i64, left: i64) {
         self.kubectl.run(&["certificate", "approve", name]);
         let request = self.kubectl.json(&["get", "csr", name]);
         let text = |field: &str| request["spec"][field].as_str().expect("is text").to_owned();
@@ -251,11 +253,29 @@ impl Cluster {
         let serving = text("signerName").ends_with("kubelet-serving");
         let usage = if serving { "serverAuth" } else { "clientAuth" };
         fs::write(file("request.ext"), format!("extendedKeyUsage={usage}\n{}", names(&request))).expect("writes");
+        fs::write(file("index.txt"), "").expect("writes");
+        fs::create_dir_all(file("signed")).expect("makes a directory");
+        let (index, signed) = (file("index.txt"), file("signed"));
+        let config = format!(
+            "[ca]\ndefault_ca=d\n[d]\ndatabase={}\nnew_certs_dir={}\ndefault_md=sha256\nrand_serial=yes\npolicy=p\n\
+             [p]\norganizationName=optional\ncommonName=supplied\n",
+            index.display(),
+            signed.display()
+        );
+        fs::write(file("ca.conf"), config).expect("writes");
+        let at = |seconds| {
+            let at = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds);
+            at.strftime("%Y%m%d%H%M%SZ").to_string()
+        };
         let mut openssl = Command::new("openssl");
-        openssl.args(["x509", "-req", "-CAcreateserial", "-days", &days.to_string()]);
-        for (flag, name) in
-            [("-in", "request.csr"), ("-CA", "ca.crt"), ("-CAkey", "ca.key"), ("-extfile", "request.ext")]
-        {
+        openssl.args(["ca", "-batch", "-notext", "-startdate", &at(-passed), "-enddate", &at(left)]);
+        for (flag, name) in [
+            ("-config", "ca.conf"),
+            ("-in", "request.csr"),
+            ("-cert", "ca.crt"),
+            ("-keyfile", "ca.key"),
+            ("-extfile", "request.ext"),
+        ] {
             openssl.arg(flag).arg(file(name));
         }
         let out = openssl.output().expect("openssl runs");

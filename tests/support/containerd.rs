@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -260,6 +261,17 @@ impl Containerd {
         request.image.mut_or_insert_default().image = name.to_owned();
         let removed = image_client(&self.socket()).remove_image(&request, within(Duration::from_secs(20)));
         removed.unwrap_or_else(|e| panic!("remove {name}: {e}"));
+    }
+
+    /// Makes the handler `other` a runtime that leaves a mark when it runs something: the file that is
+    /// returned.
+    #[track_caller]
+    pub fn other_handler(&self) -> PathBuf {
+        let (program, mark) = (self.cell.dir().join("other-runc"), self.cell.dir().join("ran"));
+        let script = format!("#!/bin/sh\necho ran >>{}\nexec runc \"$@\"\n", mark.display());
+        fs::write(&program, script).expect("writes");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("changes");
+        mark
     }
 
     /// Gets a URL from inside the cell: status and body, or why there is no answer.

@@ -19,6 +19,8 @@ pub mod cri;
 pub mod http;
 pub mod huge_pages;
 mod images;
+#[cfg(feature = "tls")]
+pub mod joined;
 pub mod kubectl;
 pub mod logind;
 pub mod manifest;

@@ -17,7 +17,7 @@ use super::flags::Flags;
 use super::kubelet::{KubeletConfiguration, SERVED, SERVED_GATES, Strings};
 use super::{
     Cgroup, CgroupDriver, Config, ContainerLog, CredentialProvider, DeadContainers, Dns, Error, HairpinMode, Image,
-    Loaded, MemorySwap, Rate, StaticPodUrl, eviction, validate,
+    Loaded, MemorySwap, ObjectChanges, Rate, StaticPodUrl, eviction, validate,
 };
 
 const DEFAULT_ROOT_DIR: &str = "/var/lib/cleat";
@@ -53,6 +53,7 @@ pub(super) fn resolve(layers: &[Layer], flags: &Flags, machine: &Machine) -> Res
         let message = "no source of pods is configured: set staticPodPath, staticPodURL or --kubeconfig";
         warnings.push(message.to_owned());
     }
+    warnings.extend(server::open_to_all(&k, &config));
     Ok(Loaded { config, warnings })
 }
 
@@ -110,6 +111,10 @@ fn config(k: &KubeletConfiguration, flags: &Flags, machine: &Machine, files: boo
         static_pod_url: static_pod_url(k, flags, check),
         http_check_frequency: check.positive("httpCheckFrequency", k.http_check_frequency),
         sync_frequency: check.positive("syncFrequency", k.sync_frequency),
+        object_changes: match k.config_map_and_secret_change_detection_strategy.as_str() {
+            "Watch" => ObjectChanges::Watch,
+            _ => ObjectChanges::Ask,
+        },
 
         runtime_endpoint,
         image_endpoint,

@@ -9,12 +9,14 @@ use crate::config::check::Check;
 use crate::config::duration::GoDuration;
 use crate::config::flags::Flags;
 use crate::config::kubelet::{API_VERSION, KIND, KubeletConfiguration};
-use crate::config::{Api, Authorization, Certificate, Server, Shutdown, Tls, TlsVersion};
+use crate::config::{Api, Authorization, Certificate, Config, Server, Shutdown, Tls, TlsVersion};
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 pub(super) fn server(k: &KubeletConfiguration, flags: &Flags, root_dir: &Path, check: &mut Check) -> Server {
-    let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let address = match k.address.as_str() {
-        "" => Some(loopback),
+    let loopback = LOOPBACK;
+    let given = match k.address.as_str() {
+        "" => None,
         text => check.ip("address", text),
     };
     let healthz_address = check.ip("healthzBindAddress", &k.healthz_bind_address).unwrap_or(loopback);
@@ -25,7 +27,8 @@ pub(super) fn server(k: &KubeletConfiguration, flags: &Flags, root_dir: &Path, c
     let ttl = check.period("authentication.webhook.cacheTTL", webhook.cache_ttl);
     Server {
         enabled: k.enable_server,
-        address: address.unwrap_or(loopback),
+        address: given.unwrap_or_else(|| reachable(k, flags)),
+        read_only_address: given.unwrap_or(loopback),
         port: u16::try_from(port).unwrap_or_default(),
         read_only_port: (read_only_port != 0).then_some(read_only_port),
         healthz: (healthz_port != 0).then(|| SocketAddr::new(healthz_address, healthz_port)),
@@ -41,6 +44,39 @@ pub(super) fn server(k: &KubeletConfiguration, flags: &Flags, root_dir: &Path, c
             .filter(|idle| !idle.is_zero()),
         configuration: shown(k),
     }
+}
+
+/// The address of the HTTPS API when none is given: all, for an API server, and the loopback one without
+/// one. What would let anybody do anything stays on the loopback one.
+fn reachable(k: &KubeletConfiguration, flags: &Flags) -> IpAddr {
+    match flags.own.kubeconfig.is_empty() || lets_anybody(k) {
+        true => LOOPBACK,
+        false => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+    }
+}
+
+/// Whether whoever reaches the HTTPS API may use it, to run commands in pods for instance.
+fn lets_anybody(k: &KubeletConfiguration) -> bool {
+    k.authentication.anonymous.enabled && k.authorization.mode == "AlwaysAllow"
+}
+
+/// What is wrong with who may use the HTTPS API of a node that has an API server.
+pub(super) fn open_to_all(k: &KubeletConfiguration, config: &Config) -> Option<String> {
+    let server = &config.server;
+    if config.node.kubeconfig.is_none() || !server.enabled || !lets_anybody(k) {
+        return None;
+    }
+    let why = "authentication.anonymous.enabled is true and authorization.mode is AlwaysAllow";
+    Some(match server.address.is_loopback() {
+        true if !k.address.is_empty() => return None,
+        true => {
+            format!("the API server can't reach port {} of this node: since {why}, it stays at 127.0.0.1", server.port)
+        }
+        false => format!(
+            "whoever reaches port {} at {} may run commands in all pods of this node, since {why}",
+            server.port, server.address
+        ),
+    })
 }
 
 /// Where root's socket is, for an agent with the usual root directory.

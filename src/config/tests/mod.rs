@@ -103,6 +103,56 @@ fn defaults() {
     assert_eq!((hard.len(), hard.get(1..3).unwrap_or_default()), (5, &percents.map(str::to_owned)[..]));
 }
 
+/// The HTTPS API is where an API server reaches it, and never where anybody may use it unasked.
+#[test]
+fn where_the_servers_listen() {
+    let open = "authentication: {anonymous: {enabled: true}}\nauthorization: {mode: AlwaysAllow}";
+    let open_given = &format!("address: 0.0.0.0\n{open}");
+    let anonymous = "authentication: {anonymous: {enabled: true}}";
+    let stays = "the API server can't reach port 10250 of this node: since authentication.anonymous.enabled is true and \
+                 authorization.mode is AlwaysAllow, it stays at 127.0.0.1";
+    let anybody = "whoever reaches port 10250 at 0.0.0.0 may run commands in all pods of this node, since \
+                   authentication.anonymous.enabled is true and authorization.mode is AlwaysAllow";
+    let joined: &[&str] = &["--kubeconfig=/k"];
+    let table = [
+        ("", [].as_slice(), "127.0.0.1", "127.0.0.1", None),
+        ("", joined, "0.0.0.0", "127.0.0.1", None),
+        ("address: 192.0.2.1", joined, "192.0.2.1", "192.0.2.1", None),
+        ("address: 127.0.0.1", joined, "127.0.0.1", "127.0.0.1", None),
+        // The API server decides what the anonymous may.
+        (anonymous, joined, "0.0.0.0", "127.0.0.1", None),
+        (open, joined, "127.0.0.1", "127.0.0.1", Some(stays)),
+        (open_given, joined, "0.0.0.0", "0.0.0.0", Some(anybody)),
+        (open_given, &["--kubeconfig=/k", "--enable-server=false"], "0.0.0.0", "0.0.0.0", None),
+    ];
+    for (file, args, address, read_only, warning) in table {
+        let Loaded { config, warnings } = run(&[file], args).unwrap();
+        let is = (config.server.address.to_string(), config.server.read_only_address.to_string());
+        assert_eq!(is, (address.to_owned(), read_only.to_owned()), "{file} {args:?}");
+        let told = warnings.iter().find(|text| !text.starts_with("no source of pods"));
+        assert_eq!(told.map(String::as_str), warning, "{file} {args:?}");
+    }
+}
+
+/// How changes of objects are found out, and what limits the telling of events.
+#[test]
+fn what_the_api_server_is_asked_and_told() {
+    let changes =
+        |value: &str| good(&[&format!("configMapAndSecretChangeDetectionStrategy: {value}")], &[]).object_changes;
+    for (value, want) in [("Watch", ObjectChanges::Watch), ("Cache", ObjectChanges::Ask), ("Get", ObjectChanges::Ask)] {
+        assert_eq!(changes(value), want, "{value}");
+    }
+    let rate = |qps, burst| Some(Rate { qps, burst });
+    for (file, want) in [
+        ("", rate(50, 100)),
+        ("eventRecordQPS: 5", rate(5, 100)),
+        ("eventRecordQPS: 5\neventBurst: 7", rate(5, 7)),
+        ("eventRecordQPS: 0", None),
+    ] {
+        assert_eq!(good(&[file], &[]).event_rate, want, "{file}");
+    }
+}
+
 /// What the conformance runner writes.
 #[test]
 fn the_file_of_the_conformance_cell() {

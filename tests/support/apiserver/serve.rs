@@ -208,10 +208,11 @@ fn token(request: &Request, objects: &mut Objects, namespace: &str, account: &st
 }
 
 /// "concepts", efficient detection of changes and watch bookmarks: events after a version, one JSON
-/// object a line; 410 Gone when that version is too old.
+/// object a line; 410 Gone when that version is too old. Without a version, the objects that are there
+/// are added first ("concepts", resource versions of a watch: get state and start at most recent).
 fn watch(stream: &mut dyn Connection, request: &Request, shared: &Shared, era: u64) -> io::Result<()> {
     let from: u64 = request.query("resourceVersion").parse().unwrap_or(0);
-    let resource = place(&request.path).map(|(resource, ..)| resource.to_owned()).unwrap_or_default();
+    let (resource, namespace, ..) = place(&request.path).unwrap_or_default();
     let selector = request.query("fieldSelector").to_owned();
     let mut state = shared.lock();
     if state.faults.token.as_ref().is_some_and(|token| *token != request.token) {
@@ -222,7 +223,7 @@ fn watch(stream: &mut dyn Connection, request: &Request, shared: &Shared, era: u
     state.asked.push((request.line(), 200));
     stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")?;
     stream.flush()?;
-    if from < state.objects.compacted {
+    if from != 0 && from < state.objects.compacted {
         let gone = Refusal(410, "Expired", format!("too old resource version: {from}"));
         drop(state);
         chunk(stream, &event("ERROR", &status(&gone)))?;
@@ -232,16 +233,23 @@ fn watch(stream: &mut dyn Connection, request: &Request, shared: &Shared, era: u
     let until = Instant::now() + Duration::from_secs(seconds);
     let cut = if state.faults.cut_after.is_empty() { None } else { Some(state.faults.cut_after.remove(0)) };
     let (mut last, mut sent, mut next_bookmark) = (from, 0, Instant::now() + BOOKMARK);
+    let mut lines = Vec::new();
+    if from == 0 {
+        let there = state.objects.list(resource, namespace, &selector);
+        lines.extend(there.iter().map(|object| event("ADDED", object)));
+        last = state.objects.version;
+    }
     while Instant::now() < until && state.era == era {
         if state.faults.silent {
             state = shared.wait(state, BOOKMARK);
             continue;
         }
-        let news: Vec<_> =
-            state.objects.history.iter().filter(|h| h.version > last && h.resource == resource).cloned().collect();
-        let mut lines: Vec<String> =
-            news.iter().filter(|h| selects(&selector, &h.object)).map(|h| event(h.kind, &h.object)).collect();
-        last = last.max(news.last().map_or(0, |h| h.version));
+        let of = |object: &Value| {
+            selects(&selector, object) && namespace.is_none_or(|n| object["metadata"]["namespace"] == n)
+        };
+        let news = state.objects.history.iter().filter(|h| h.version > last);
+        lines.extend(news.filter(|h| h.resource == resource && of(&h.object)).map(|h| event(h.kind, &h.object)));
+        last = state.objects.version;
         if lines.is_empty() && Instant::now() >= next_bookmark {
             next_bookmark = Instant::now() + BOOKMARK;
             let version = state.objects.version.to_string();
@@ -252,7 +260,7 @@ fn watch(stream: &mut dyn Connection, request: &Request, shared: &Shared, era: u
             continue;
         }
         drop(state);
-        for line in lines {
+        for line in std::mem::take(&mut lines) {
             if let Some(most) = cut.filter(|most| sent + line.len() > *most) {
                 let part = line.get(..most.saturating_sub(sent)).unwrap_or_default();
                 return chunk(stream, part);
