@@ -97,7 +97,7 @@ impl Rounds {
     }
 
     /// Asks for another round. Once [`Rounds::done`] is more than what this returns, the server has
-    /// been told of what is so now.
+    /// been told of what is so now, but for small news, and for what it refuses.
     pub fn ask(&self) -> u64 {
         let begun = self.begun.load(Ordering::SeqCst);
         self.wake();
