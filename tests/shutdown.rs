@@ -253,11 +253,11 @@ fn a_bus_that_comes_later() {
 fn the_api_server_hears_of_it_in_time() {
     use support::NODE;
     let mut machine = Machine::prepare(LONG, json!({"shutdownGracePeriod": "1200s"}));
-    let cluster = match support::cluster::Cluster::start(machine.node.containerd.cell()) {
+    let mut cluster = match support::cluster::Cluster::start(machine.node.containerd.cell()) {
         Ok(cluster) => cluster,
         Err(why) => return eprintln!("skipped: {why}"),
     };
-    let kubectl = &cluster.kubectl;
+    let kubectl = cluster.kubectl.clone();
     let kubeconfig = cluster.node_kubeconfig();
     machine.node.agent.flags(&["--kubeconfig", &kubeconfig.display().to_string()]);
     machine.node.agent.start();
@@ -270,13 +270,13 @@ fn the_api_server_hears_of_it_in_time() {
     };
     let node_is = |status: &str| get(&["node", NODE], &|node| condition(node, "Ready")["status"] == status);
     let ready = |name: &str| get(&["pod", name], &|pod| condition(pod, "Ready")["status"] == "True");
-    let bound = |name: &str| {
+    let bound = |machine: &Machine, name: &str| {
         let manifest = machine.waiting(name).spec(&format!("nodeName: {NODE}"));
         kubectl.run(&["apply", "-f", &kubectl.file("pod.yaml", &manifest.to_string())]);
     };
     node_is("True");
     machine.node.add(&machine.waiting("own"));
-    bound("theirs");
+    bound(&machine, "theirs");
     let mirror = format!("own-{NODE}");
     ready(&mirror);
     ready("theirs");
@@ -288,7 +288,7 @@ fn the_api_server_hears_of_it_in_time() {
         (&ready_now["reason"], &ready_now["message"]),
         (&"KubeletNotReady".into(), &"node is shutting down".into())
     );
-    bound("late");
+    bound(&machine, "late");
     let late = get(&["pod", "late"], &|pod| pod["status"]["phase"] == "Failed");
     assert_eq!(late["status"]["reason"], "NodeShutdown", "{}", late["status"]);
     for name in ["own", "theirs"] {
@@ -315,7 +315,7 @@ fn the_api_server_hears_of_it_in_time() {
         let status = &kubectl.json(&["get", "pod", name])["status"];
         assert_eq!((&status["phase"], &status["reason"]), (&"Failed".into(), &reason.into()), "{status}");
     }
-    bound("next");
+    bound(&machine, "next");
     ready("next");
 
     // Started again after the next one, the node has its own pods, and says the same of the others.
@@ -330,4 +330,29 @@ fn the_api_server_hears_of_it_in_time() {
     let next = kubectl.json(&["get", "pod", "next"]);
     assert_eq!((&next["status"]["phase"], &next["status"]["reason"]), (&"Failed".into(), &"Terminated".into()));
     assert_eq!(condition(&next, "DisruptionTarget")["reason"], "TerminationByKubelet");
+
+    // Cut off: nobody hears of the end of this one, and nobody puts another in its place.
+    bound(&machine, "cut");
+    ready("cut");
+    machine.let_end("cut");
+    cluster.stop_apiserver();
+    machine.logind().prepare(true);
+    machine.logind().waits_no_more();
+    machine.node.agent.stop();
+    machine.start_logind(LONG);
+    machine.node.agent.start();
+    let restarted = |pod: &Value| {
+        let container = &pod["status"]["containerStatuses"][0];
+        container["restartCount"] == 1 && !container["state"]["running"].is_null()
+    };
+    eventually("the pod that was cut off", SOON, || {
+        let pods = machine.node.agent.try_pods()?;
+        let of = |name: &str| pods.iter().find(|pod| pod["metadata"]["name"] == name).ok_or("it isn't listed");
+        assert_eq!(of("next")?["status"]["phase"], "Failed", "its end is known");
+        let cut = of("cut")?;
+        if restarted(cut) { Ok(()) } else { Err(cut["status"].to_string()) }
+    });
+    cluster.start_apiserver();
+    let cut = get(&["pod", "cut"], &|pod| restarted(pod));
+    assert_eq!(cut["status"]["phase"], "Running");
 }

@@ -23,6 +23,8 @@ use crate::status::{Store, StoredPod, events};
 const RESYNC: Duration = Duration::from_secs(60);
 /// How long news that nobody waits for may wait for more: a pod that starts has some each moment.
 const CALM: Duration = Duration::from_secs(1);
+/// How long events wait for pods at most.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 pub struct Settings {
     pub node_name: String,
@@ -95,7 +97,7 @@ impl Rounds {
     }
 
     /// Asks for another round. Once [`Rounds::done`] is more than what this returns, the server has
-    /// been told of what is so now.
+    /// been told of what is so now, but for small news, and for what it refuses.
     pub fn ask(&self) -> u64 {
         let begun = self.begun.load(Ordering::SeqCst);
         self.wake();
@@ -131,6 +133,10 @@ struct Events {
     limit: Option<Bucket>,
     /// When the next one may be told.
     until: Option<Instant>,
+    /// Since when there is some to tell.
+    since: Option<Instant>,
+    /// When a pod's status was told last.
+    pods_told: Option<Instant>,
 }
 
 impl Events {
@@ -140,11 +146,20 @@ impl Events {
             client: settings.client.without_limit(),
             limit: settings.event_rate.map(Bucket::new),
             until: None,
+            since: None,
+            pods_told: None,
         }
     }
 
-    /// Whether one more may be told now; else it has to wait, and pods go first.
-    fn may(&mut self, now: Instant) -> bool {
+    /// Whether one more may be told now, of so many; else it has to wait. While there is news of pods
+    /// they go first: many that start at once need what the server can do.
+    fn may(&mut self, left: usize, now: Instant) -> bool {
+        let since = *self.since.get_or_insert(now);
+        let quiet = self.pods_told.map(|at| (at + CALM).min(since + PATIENCE));
+        if let Some(quiet) = quiet.filter(|quiet| now < *quiet && left < events::MAX_EVENTS / 2) {
+            self.until = Some(quiet);
+            return false;
+        }
         let wait = self.limit.as_mut().and_then(|limit| limit.try_take(now).err());
         self.until = wait.map(|wait| now + wait);
         wait.is_none()
@@ -242,8 +257,10 @@ impl StatusManager {
     /// What happened to pods; the server may refuse it, and then it is known here only.
     fn tell_events(&mut self, now: Instant) -> Result<(), Unreachable> {
         let all = self.settings.events.events();
-        for (event, tell) in self.events.told.news(&all) {
-            if !self.events.may(now) {
+        let news = self.events.told.news(&all);
+        let count = news.len();
+        for (i, (event, tell)) in news.into_iter().enumerate() {
+            if !self.events.may(count - i, now) {
                 return Ok(());
             }
             if let Err(e) = self.events.send(event, &tell) {
@@ -252,6 +269,7 @@ impl StatusManager {
             }
             self.events.told.done(event);
         }
+        self.events.since = None;
         Ok(())
     }
 
@@ -303,6 +321,7 @@ impl StatusManager {
         let path = named(&object.name.namespace, "pods", &object.name.name) + "/status";
         match self.settings.client.patch(&path, Patch::Strategic, &patch) {
             Ok(mut answer) => {
+                self.events.pods_told = Some(now);
                 entry.told = Some((object.clone(), answer["status"].take()));
                 entry.trouble = Trouble::default();
                 entry.done = Some(done);

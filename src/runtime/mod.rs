@@ -31,7 +31,7 @@ pub use host::HostFiles;
 pub use memory::{Done, Memory, Op};
 pub use order::may_be_ordered;
 pub use paths::{Paths, log_file};
-pub use record::{Kept, Known, read_all as read_records};
+pub use record::{Kept, Known, keep_end, read_all as read_records};
 pub use request::Node;
 pub use sync::{Next, Synced};
 pub use terminate::{Halt, Target};

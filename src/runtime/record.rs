@@ -93,6 +93,16 @@ pub fn keep_status(
     Ok(None)
 }
 
+/// Keeps the status of a pod that has ended, of which nothing is to run any more.
+pub fn keep_end(paths: &Paths, uid: &PodUid, status: &core::PodStatus) {
+    match keep_status(paths, uid, &mut None, status, Instant::now()) {
+        // It is gone, or never began.
+        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
+        Err(e) => log::warn!("keeping the end of pod {uid}: {e}"),
+        Ok(_) => {}
+    }
+}
+
 /// Over what makes a status worth keeping.
 fn digest(status: &core::PodStatus) -> u64 {
     let mut hasher = DefaultHasher::new();

@@ -10,7 +10,7 @@ use super::sync::Next;
 use super::{Error, Runtime};
 use crate::disk::remove_tree;
 use crate::pleg::Observed;
-use crate::pod::{Pod, PodName, PodUid, Source, core, is_sidecar};
+use crate::pod::{Pod, PodName, PodUid, core, is_sidecar};
 use crate::status::{self, PodFailure, events};
 use crate::volume;
 
@@ -118,9 +118,8 @@ impl Runtime {
             _ => status,
         };
         if next == Next::Terminal {
-            // A static pod that was ended for the node's sake runs again when the node is up again.
-            let passes = halt.is_some() && pod.source != Source::Api;
-            if status::is_terminal(&status) && !passes {
+            // One that was ended for the node's sake may run again when the node is up again.
+            if status::is_terminal(&status) && halt.is_none() {
                 self.keep_status(pod, memory, &status);
             }
             // At once, also when the pod is still wanted: what it held is needed by others.

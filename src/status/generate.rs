@@ -111,6 +111,12 @@ pub fn set_condition(status: &mut core::PodStatus, type_: &str, reason: &str, me
     });
 }
 
+/// Whether a pod has ended for the node's sake.
+pub fn is_ended_by_node(status: &core::PodStatus) -> bool {
+    let mut conditions = status.conditions.iter().flatten();
+    is_terminal(status) && conditions.any(|c| is_disruption(&c.type_, c.reason.as_deref()))
+}
+
 /// Nothing of a pod in such a phase runs again.
 pub fn is_terminal(status: &core::PodStatus) -> bool {
     matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))

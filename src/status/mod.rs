@@ -11,7 +11,8 @@ mod store;
 mod tests;
 
 pub use generate::{
-    Facts, generate, is_disruption, is_own, is_terminal, phase, refused, set_condition, with_conditions_of_others,
+    Facts, generate, is_disruption, is_ended_by_node, is_own, is_terminal, phase, refused, set_condition,
+    with_conditions_of_others,
 };
 pub use probed::probed;
 pub use store::{Store, StoredPod};

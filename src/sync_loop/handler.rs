@@ -171,8 +171,10 @@ impl Handler {
 
     /// The pod is to run if the node can hold it.
     fn admit(&mut self, pod: Arc<Pod>, now: Instant) {
-        let ended = self.records.get(&pod.uid).and_then(|known| known.status.as_ref()).or(pod.status.as_ref());
-        if pod.is_deleted() || ended.is_some_and(|status| status::is_terminal(status)) {
+        // As we know it, or as the API server does.
+        let known = self.records.get(&pod.uid).and_then(|known| known.status.as_ref());
+        let has_ended = known.into_iter().chain(&pod.status).any(|status| status::is_terminal(status));
+        if pod.is_deleted() || has_ended {
             // It needs nothing any more.
             return self.begin(pod, now);
         }

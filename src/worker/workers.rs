@@ -129,7 +129,12 @@ impl Workers {
         let told = worker.status.take();
         let merged = known.status.as_deref().zip(told.as_deref());
         let merged = merged.and_then(|(ours, theirs)| status::with_conditions_of_others(ours, theirs)).map(Arc::new);
-        worker.status = merged.or(known.status).or(told);
+        // But that a pod has ended is final, also when it was not kept here.
+        let ended = told.clone().filter(|told| status::is_terminal(told));
+        worker.status = match merged.or(known.status) {
+            Some(ours) if ended.is_none() || status::is_terminal(&ours) => Some(ours),
+            _ => ended.or(told),
+        };
     }
 
     /// A pod is wanted, newly or in another version.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::pod::PodName;
 pub use log::Log;
-pub use recorder::{Event, Involved, Occurrence, Recorder};
+pub use recorder::{Event, Involved, MAX_EVENTS, Occurrence, Recorder};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {

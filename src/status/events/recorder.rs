@@ -13,7 +13,7 @@ use super::Kind;
 use crate::pod::{PodName, PodUid};
 
 /// Events that are kept.
-const MAX_EVENTS: usize = 1000;
+pub const MAX_EVENTS: usize = 1000;
 /// Pods whose rate is known, and groups of similar events.
 const MAX_KNOWN: usize = 512;
 /// Events of one pod at once, and seconds until there may be one more.

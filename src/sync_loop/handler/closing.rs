@@ -10,10 +10,11 @@ use jiff::Timestamp;
 use super::Handler;
 use crate::admission::{Refusal, Wants};
 use crate::cluster::Rounds;
+use crate::lane::Lane;
 use crate::pod::{PodUid, Source};
-use crate::runtime::Halt;
+use crate::runtime::{self, Halt};
 use crate::shutdown::{self, Alive, Course, Flag, Lock, Plan, Record};
-use crate::status::{FailedBy, PodFailure};
+use crate::status::{self, FailedBy, PodFailure, StoredPod};
 
 /// The shutdown, as far as the loop has to do with it.
 pub struct Closing {
@@ -23,6 +24,8 @@ pub struct Closing {
     pub record: Record,
     /// How far the API server has been told of pods, where there is one.
     pub told: Option<Rounds>,
+    /// Writes to disk.
+    lane: Lane,
     now: Option<Now>,
 }
 
@@ -35,7 +38,7 @@ struct Now {
 
 impl Closing {
     pub fn new(plan: Option<Plan>, flag: Arc<Flag>, record: Record, told: Option<Rounds>) -> Closing {
-        Closing { plan, flag, record, told, now: None }
+        Closing { plan, flag, record, told, lane: Lane::new("shutdown", 1), now: None }
     }
 
     pub(super) fn is_on(&self) -> bool {
@@ -64,7 +67,8 @@ impl Handler {
         log::warn!("the machine shuts down: pods have {} s to end", plan.total().as_secs());
         self.closing.flag.set(true);
         self.closing.record.begin(Timestamp::now());
-        self.keep_closing();
+        let record = self.closing.record.clone();
+        self.closing.lane.submit(move || record.write());
         self.closing.now = Some(Now { course: Course::new(plan, now), lock, asked: None });
     }
 
@@ -90,12 +94,24 @@ impl Handler {
             let asked = *closing.asked.get_or_insert_with(|| rounds.ask());
             rounds.done() > asked
         });
-        if closing.course.end(told, now) {
-            drop(closing.lock.take());
-            log::warn!("pods have ended, or had their time: the machine may shut down");
-            self.closing.record.end(Timestamp::now());
-            self.keep_closing();
+        if !closing.course.end(told, now) {
+            return;
         }
+        let lock = closing.lock.take();
+        // Where the API server doesn't know of their end, nobody puts others in their place: they run again.
+        let is_final = |stored: &StoredPod| told && stored.pod.source == Source::Api && stored.stopped;
+        let ended = self.shown.store.list().into_iter().filter(is_final);
+        let ended = ended.filter_map(|stored| Some((stored.pod.uid.clone(), stored.status?)));
+        let ended: Vec<_> = ended.filter(|(_, status)| status::is_ended_by_node(status)).collect();
+        let paths = self.surveys.paths.clone();
+        self.closing.record.end(Timestamp::now());
+        let record = self.closing.record.clone();
+        self.closing.lane.submit(move || {
+            ended.iter().for_each(|(uid, status)| runtime::keep_end(&paths, uid, status));
+            record.write();
+            log::warn!("pods have ended, or had their time: the machine may shut down");
+            drop(lock);
+        });
     }
 
     /// The machine isn't shutting down any more. Pods of the API server that have ended stay so, and
@@ -116,10 +132,5 @@ impl Handler {
         }
         // Those that were refused are asked again.
         self.admission.freed();
-    }
-
-    fn keep_closing(&self) {
-        let record = self.closing.record.clone();
-        self.surveys.lane.submit(move || record.write());
     }
 }
