@@ -386,3 +386,57 @@ impl ObjectGetter {
 pub fn spawn(getter: ObjectGetter) -> io::Result<()> {
     std::thread::Builder::new().name("objects-api".to_owned()).spawn(move || getter.run()).map(drop)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_hour_without_the_server() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (changed, _heard) = bounded(256);
+        let (mut getter, _wake) = ObjectGetter::new(Settings {
+            client: Arc::new(Client::of_file(Path::new("/nowhere"), None)),
+            seen: Arc::default(),
+            store: Arc::default(),
+            changed,
+            directory: dir.path().to_owned(),
+            node: Node::new("n", &BTreeMap::new()),
+            ttl: Duration::from_secs(60),
+            changes: ObjectChanges::Watch,
+        });
+        let (key, later) = (Key::new(Kind::ConfigMap, "ns", "known"), Key::new(Kind::ConfigMap, "ns", "later"));
+        let object = |key: &Key, value: &str| {
+            let meta = json!({"name": key.name, "namespace": "ns", "uid": "u", "resourceVersion": "7"});
+            let map = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta, "data": {"k": value}});
+            Ok(fetch::decode(key, map))
+        };
+        let start = Instant::now();
+        assert!(getter.take(&key, object(&key, "one"), start));
+        getter.items.insert(later.clone(), Item::new(start));
+        let away = || Err(kube::Error::Unreachable { server: "s".to_owned(), why: "no way".to_owned() });
+        let (mut now, mut tries, mut told) = (start, 0, 0);
+        while now < start + Duration::from_secs(3600) {
+            if !getter.is_barred(now) && !getter.due(now).is_empty() {
+                tries += 1;
+                told += u32::from(getter.take(&later, away(), now));
+            }
+            now += getter.pause(now);
+        }
+        // Each 30 to 60 s, once it has been away for a while; and it is told of once.
+        assert!((60..=130).contains(&tries), "{tries}");
+        assert_eq!(told, 1);
+        let objects = getter.snapshot();
+        let data = |objects: &Objects| objects.config_map("ns", "known").map(|map| map.data.clone());
+        assert_eq!(data(&objects).expect("is there").get("k").map(String::as_str), Some("one"));
+        // Back again, nothing has to wait any more.
+        assert!(getter.take(&key, object(&key, "two"), now));
+        assert!(!getter.is_barred(now) && getter.due(now) == [later]);
+        assert_eq!(data(&getter.snapshot()).expect("is there").get("k").map(String::as_str), Some("two"));
+    }
+}

@@ -85,9 +85,7 @@ impl Key {
         let namespace = if kind.is_namespaced() { namespace } else { "" };
         Key { kind, namespace: namespace.to_owned(), name: name.to_owned() }
     }
-}
 
-impl Key {
     /// Whether a new pod may have been made for another state of it than one that was known before.
     pub fn gets_old(&self) -> bool {
         matches!(self.kind, Kind::ConfigMap | Kind::Secret)
