@@ -25,6 +25,7 @@ pub mod node;
 pub mod pleg;
 pub mod pod;
 pub mod probe;
+pub mod rate;
 pub mod runtime;
 pub mod server;
 pub mod shutdown;

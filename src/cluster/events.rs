@@ -30,16 +30,19 @@ impl Told {
         Told { counts, node_name: node_name.to_owned() }
     }
 
-    /// What is to be told of these events, which are all that are kept.
-    pub fn news<'e>(&mut self, events: &'e [Arc<Event>]) -> Vec<(&'e Event, Tell)> {
+    /// Those of these events, which are all that are kept, that are to be told of.
+    pub fn news<'e>(&mut self, events: &'e [Arc<Event>]) -> Vec<&'e Event> {
         let kept: std::collections::HashSet<_> = events.iter().map(|event| event.name.as_str()).collect();
         self.counts.retain(|name, _| kept.contains(name.as_str()));
-        let news = events.iter().filter_map(|event| match self.counts.get(&event.name) {
-            Some(count) if *count == event.count => None,
-            Some(_) => Some((&**event, Tell::Patch(again(event)))),
-            None => Some((&**event, Tell::Create(self.object(event)))),
-        });
-        news.collect()
+        events.iter().map(|event| &**event).filter(|event| self.counts.get(&event.name) != Some(&event.count)).collect()
+    }
+
+    /// How the server is told of it.
+    pub fn tell(&self, event: &Event) -> Tell {
+        match self.counts.contains_key(&event.name) {
+            true => Tell::Patch(again(event)),
+            false => Tell::Create(self.object(event)),
+        }
     }
 
     /// The server was told, or will never take it.
@@ -89,17 +92,19 @@ mod tests {
         };
         let before = happens(&mut recorder, "Old", 1);
         let mut told = Told::new(&before, "edge-1");
-        assert_eq!(told.news(&before), []);
+        assert!(told.news(&before).is_empty());
         let events = happens(&mut recorder, "Started", 2);
         let news = told.news(&events);
-        let [(event, Tell::Create(object))] = news.as_slice() else { panic!("one is new: {news:?}") };
+        let [event] = news.as_slice() else { panic!("one is new: {news:?}") };
+        let Tell::Create(object) = told.tell(event) else { panic!("{event:?} is new") };
         assert_eq!((&object["involvedObject"]["uid"], &object["source"]["host"]), (&json!("u"), &json!("edge-1")));
         assert!(object["metadata"].get("uid").is_none(), "{object}");
         told.done(event);
-        assert_eq!(told.news(&events), []);
+        assert!(told.news(&events).is_empty());
         let events = happens(&mut recorder, "Started", 3);
         let news = told.news(&events);
-        let [(_, Tell::Patch(patch))] = news.as_slice() else { panic!("it happened again: {news:?}") };
+        let [event] = news.as_slice() else { panic!("one happened again: {news:?}") };
+        let Tell::Patch(patch) = told.tell(event) else { panic!("{event:?} happened again") };
         assert_eq!((&patch["count"], &patch["lastTimestamp"]), (&json!(2), &json!("1970-01-01T00:00:03Z")));
     }
 }

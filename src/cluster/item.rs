@@ -11,6 +11,7 @@ use crate::local::{Body, Key, Object};
 
 /// A watch that ends sooner than this says that something is wrong.
 const LASTS: Duration = Duration::from_secs(10);
+
 /// Known by its key elsewhere.
 pub struct Item {
     /// When it was wanted first.

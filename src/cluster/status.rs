@@ -14,8 +14,9 @@ use super::events::{Tell, Told as ToldEvents};
 use super::{diff, mirror};
 use crate::config::Rate;
 use crate::kube::retry::{Retry, chance};
-use crate::kube::{self, Bucket, Client, DeleteOptions, Patch, in_namespace, named};
+use crate::kube::{self, Client, DeleteOptions, Patch, in_namespace, named};
 use crate::pod::{Pod, PodName, PodUid, Source, core};
+use crate::rate::Bucket;
 use crate::source::apiserver::{Seen, Told};
 use crate::status::{Store, StoredPod, events};
 
@@ -165,11 +166,11 @@ impl Events {
         wait.is_none()
     }
 
-    fn send(&self, event: &events::Event, tell: &Tell) -> Result<Value, kube::Error> {
+    fn send(&self, event: &events::Event) -> Result<Value, kube::Error> {
         let namespace = &event.involved.namespace;
-        match tell {
-            Tell::Create(object) => self.client.create(&in_namespace(namespace, "events"), object),
-            Tell::Patch(patch) => self.client.patch(&named(namespace, "events", &event.name), Patch::Merge, patch),
+        match self.told.tell(event) {
+            Tell::Create(object) => self.client.create(&in_namespace(namespace, "events"), &object),
+            Tell::Patch(patch) => self.client.patch(&named(namespace, "events", &event.name), Patch::Merge, &patch),
         }
     }
 }
@@ -259,11 +260,11 @@ impl StatusManager {
         let all = self.settings.events.events();
         let news = self.events.told.news(&all);
         let count = news.len();
-        for (i, (event, tell)) in news.into_iter().enumerate() {
+        for (i, event) in news.into_iter().enumerate() {
             if !self.events.may(count - i, now) {
                 return Ok(());
             }
-            if let Err(e) = self.events.send(event, &tell) {
+            if let Err(e) = self.events.send(event) {
                 self.reachable(&e, now)?;
                 log::debug!("telling of an event: {e}");
             }

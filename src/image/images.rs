@@ -12,7 +12,6 @@ use super::name::{InvalidName, Name};
 use super::preload::{Found, Preload};
 use super::pull::{self, PullError};
 use super::pulls::{Key, PullId, Pulls, Standing, Target, Took};
-use super::queue::Bucket;
 use super::{PullPolicy, Wake};
 use crate::config::duration::GoDuration;
 use crate::config::{self, Rate};
@@ -20,6 +19,7 @@ use crate::cri::{self, Cri, Image, api};
 use crate::lane::Lane;
 use crate::local::Secret;
 use crate::pod::PodUid;
+use crate::rate::Bucket;
 
 /// Pulls at once at one registry, when the configuration sets no limit.
 const NO_LIMIT: usize = 16;

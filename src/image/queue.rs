@@ -1,9 +1,6 @@
-//! In what order and how fast images are pulled. Pure: time comes in.
+//! In what order images are pulled. Pure.
 
 use std::collections::{HashMap, VecDeque};
-use std::time::{Duration, Instant};
-
-use crate::config::Rate;
 
 /// Work that waits in line at its host, so many at once: a host that hangs holds up nobody but
 /// those who want something of it.
@@ -57,30 +54,6 @@ impl<T: PartialEq> Lines<T> {
     }
 }
 
-/// A limit on how often something begins: `qps` times a second, after `burst` times at once.
-#[derive(Debug)]
-pub struct Bucket {
-    interval: Duration,
-    /// How far what has been given out may be ahead of its time.
-    ahead: Duration,
-    /// When all that has been given out would have been used up at the plain rate.
-    used_up: Option<Instant>,
-}
-
-impl Bucket {
-    pub fn new(rate: Rate) -> Bucket {
-        let interval = Duration::from_secs(1) / rate.qps.max(1);
-        Bucket { interval, ahead: interval * rate.burst.max(1).saturating_sub(1), used_up: None }
-    }
-
-    /// Takes one, and returns how long to wait before it may be used.
-    pub fn take(&mut self, now: Instant) -> Duration {
-        let used_up = self.used_up.map_or(now, |t| t.max(now));
-        self.used_up = Some(used_up + self.interval);
-        (used_up - now).saturating_sub(self.ahead)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,20 +83,5 @@ mod tests {
         assert_eq!(lines.done("a.io"), None);
         assert_eq!(lines.enter("a.io", 9), Some(9), "one place is free");
         assert_eq!(lines.enter("a.io", 8), None);
-    }
-
-    #[test]
-    fn the_bucket_gives_a_burst_and_then_the_rate() {
-        let start = Instant::now();
-        let millis = |ms| start + Duration::from_millis(ms);
-        let mut bucket = Bucket::new(Rate { qps: 5, burst: 3 });
-        let waits: Vec<_> = (0..5).map(|_| bucket.take(start).as_millis()).collect();
-        assert_eq!(waits, [0, 0, 0, 200, 400]);
-        // 600 ms later one of the three is there again.
-        assert_eq!(bucket.take(millis(600)).as_millis(), 0);
-        assert_eq!(bucket.take(millis(600)).as_millis(), 200);
-        // After a long time it is full, and no fuller.
-        let waits: Vec<_> = (0..4).map(|_| bucket.take(millis(3_600_000)).as_millis()).collect();
-        assert_eq!(waits, [0, 0, 0, 200]);
     }
 }

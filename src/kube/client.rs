@@ -18,9 +18,9 @@ use super::credentials::{Credentials, Session};
 use super::error::{Error, Status, describe};
 use super::kubeconfig::{self, Access};
 use super::path::with_query;
-use super::rate::Bucket;
 use super::watch::{self, Watch};
 use crate::config::Rate;
+use crate::rate::Bucket;
 
 /// An answer that isn't whole by then is none.
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -9,7 +9,6 @@ mod error;
 mod exec;
 pub mod kubeconfig;
 mod path;
-mod rate;
 pub mod retry;
 #[cfg(test)]
 mod tests;
@@ -19,7 +18,6 @@ mod watch;
 pub use client::{Client, DeleteOptions, List, Patch};
 pub use error::{Error, Status, describe};
 pub use path::{in_namespace, named, path};
-pub use rate::Bucket;
 pub use watch::{Event, Watch};
 
 use serde_json::Value;
