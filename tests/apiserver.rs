@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use support::apiserver::Faults;
 use support::node::{Node, SOON, container_id, pod};
-use support::{Agent, ApiServer, BUSYBOX, Containerd, NODE, eventually};
+use support::{Agent, ApiServer, BUSYBOX, Containerd, NODE, condition, eventually};
 
 const PORT: u16 = 8701;
 
@@ -57,11 +57,6 @@ fn is_running(pod: &Value) -> bool {
 
 fn is_ready(pod: &Value) -> bool {
     condition(pod, "Ready")["status"] == "True"
-}
-
-fn condition<'p>(pod: &'p Value, kind: &str) -> &'p Value {
-    let all = pod["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-    all.iter().find(|c| c["type"] == kind).unwrap_or(&Value::Null)
 }
 
 #[test]

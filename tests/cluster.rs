@@ -12,9 +12,9 @@ use base64::Engine as _;
 use serde_json::{Value, json};
 use support::cell::HOST_IP;
 use support::http::Client;
-use support::joined::{Joined, condition, pod};
+use support::joined::{Joined, pod};
 use support::node::SOON;
-use support::{NODE, eventually};
+use support::{NODE, condition, eventually};
 
 #[test]
 fn the_node_is_there_and_stays() {

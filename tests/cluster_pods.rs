@@ -9,10 +9,10 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 use support::containerd::POD_NETWORK;
-use support::joined::{Joined, condition, pod};
+use support::joined::{Joined, pod};
 use support::node::SOON;
 use support::registry::PASSWORD;
-use support::{BUSYBOX, NODE, Registry, eventually};
+use support::{BUSYBOX, NODE, Registry, condition, eventually};
 
 #[test]
 fn pods_by_kubectl() {

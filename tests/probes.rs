@@ -11,7 +11,7 @@ use cleat::cri::proto::health::health_check_response::ServingStatus;
 use serde_json::{Value, json};
 use support::node::{Node, SOON, container_id};
 use support::target::{Answer, Health, Target};
-use support::{BUSYBOX, eventually};
+use support::{BUSYBOX, condition, eventually};
 
 /// A pod from the JSON of its spec.
 fn of(name: &str, spec: Value) -> String {
@@ -70,11 +70,6 @@ fn container<'p>(pod: &'p Value, name: &str) -> &'p Value {
     let lists = ["initContainerStatuses", "containerStatuses"].map(|list| pod["status"][list].as_array());
     let found = lists.into_iter().flatten().flatten().find(|c| c["name"] == name);
     found.unwrap_or(&Value::Null)
-}
-
-fn condition<'p>(pod: &'p Value, kind: &str) -> &'p Value {
-    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-    conditions.into_iter().find(|c| c["type"] == kind).unwrap_or(&Value::Null)
 }
 
 /// Whether a container is ready, and whether its pod says so in both conditions.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use support::logind::{Bus, Logind, prepare_for_shutdown};
 use support::node::{Node, SOON, id_of};
-use support::{Agent, Containerd, Manifest, eventually};
+use support::{Agent, Containerd, Manifest, condition, eventually};
 
 const MESSAGE: &str = "Pod was terminated in response to imminent node shutdown.";
 /// Long enough for anything.
@@ -107,11 +107,6 @@ impl Machine {
         assert!(condition(&pod, "DisruptionTarget").is_null(), "{status}");
         pod
     }
-}
-
-fn condition<'v>(object: &'v Value, kind: &str) -> &'v Value {
-    let mut all = object["status"]["conditions"].as_array().into_iter().flatten();
-    all.find(|condition| condition["type"] == kind).unwrap_or(&Value::Null)
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::json;
 
 use super::support::cluster::Cluster;
-use super::support::{BUSYBOX, Containerd, NODE};
+use super::support::{Containerd, joined};
 use super::{Bench, ROUNDS, Usage, agent, row, since};
 
 /// Agents with and without the API server take turns; all pods are wanted when the agent is started.
@@ -57,12 +57,7 @@ fn started(bench: &Bench, count: usize) -> f64 {
 }
 
 fn create(cluster: &Cluster, dir: &Path, count: usize) {
-    let pod = |i: usize| {
-        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("pod{i}"), "namespace": "default"},
-            "spec": {"nodeName": NODE, "terminationGracePeriodSeconds": 1, "containers": [
-                {"name": "main", "image": BUSYBOX, "command": ["sh", "-c", "sleep 100000"]}]}})
-    };
-    let list: Vec<_> = (0..count).map(pod).collect();
+    let list: Vec<_> = (0..count).map(|i| joined::pod(&format!("pod{i}"), "sleep 100000")).collect();
     let file = dir.join("pods.json");
     fs::write(&file, json!({"apiVersion": "v1", "kind": "List", "items": list}).to_string()).expect("writes");
     cluster.kubectl.run(&["create", "-f", &file.display().to_string()]);

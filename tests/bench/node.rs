@@ -36,7 +36,6 @@ struct Bench {
     containerd: Containerd,
     agent: Agent,
     bare: Pods,
-    asked: Asked,
 }
 
 impl Bench {
@@ -50,7 +49,7 @@ impl Bench {
     fn on(containerd: Containerd) -> Bench {
         let logs = containerd.cell().dir().join("bare-logs");
         let bare = Pods::new(&containerd.socket(), &logs);
-        Bench { asked: Asked::look(manifest), agent: agent(&containerd), containerd, bare }
+        Bench { agent: agent(&containerd), containerd, bare }
     }
 
     fn write(&self, name: &str) {
@@ -58,8 +57,8 @@ impl Bench {
     }
 
     /// The calls that a pod takes, and no agent: ids of sandbox and container.
-    fn run_bare(&self, number: usize) -> (String, String) {
-        self.asked.run(&self.bare, self.containerd.cell().dir(), number)
+    fn run_bare(&self, asked: &Asked, number: usize) -> (String, String) {
+        asked.run(&self.bare, self.containerd.cell().dir(), number)
     }
 
     fn remove(&self, name: &str) {
@@ -135,11 +134,11 @@ fn row(what: &str, values: &mut [f64]) -> f64 {
 /// From the rename of a manifest to its container having been started, beside RunPodSandbox,
 /// CreateContainer and StartContainer alone; in turn.
 fn latency(rounds: usize) {
-    let bench = Bench::new();
+    let (bench, asked) = (Bench::new(), Asked::look(manifest));
     let (mut bare, mut agent) = (Vec::new(), Vec::new());
     for i in 0..=rounds {
         let start = SystemTime::now();
-        let ids = bench.run_bare(i);
+        let ids = bench.run_bare(&asked, i);
         let took = since(start, bench.at(&ids.1));
         bench.remove_bare(ids);
         let name = format!("pod{i}");
@@ -165,13 +164,13 @@ const ROUNDS: usize = 3;
 
 /// Many pods at once, beside the bare calls at what may be the runtime's best parallelism.
 fn burst(count: usize) {
-    let mut bench = Bench::new();
+    let (mut bench, asked) = (Bench::new(), Asked::look(manifest));
     let pid = bench.agent.process().pid();
     let mut bare: Vec<(usize, Vec<f64>)> = [2, 4, 8].map(|parallel| (parallel, Vec::new())).into();
     let (mut agent, mut cpu) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         for (parallel, took) in &mut bare {
-            let time = bare_burst(&bench, count, *parallel);
+            let time = bare_burst(&bench, &asked, count, *parallel);
             println!("bare calls, {count} pods, {parallel} in parallel   {time:>7.0} ms");
             took.push(time);
         }
@@ -191,9 +190,9 @@ fn burst(count: usize) {
 }
 
 /// Until the last of the pods was started.
-fn bare_burst(bench: &Bench, count: usize, parallel: usize) -> f64 {
+fn bare_burst(bench: &Bench, asked: &Asked, count: usize, parallel: usize) -> f64 {
     let start = SystemTime::now();
-    let run = |i: usize| bench.run_bare(i);
+    let run = |i: usize| bench.run_bare(asked, i);
     let ids = std::thread::scope(|scope| {
         let worker = |w| scope.spawn(move || (w..count).step_by(parallel).map(run).collect::<Vec<_>>());
         let workers: Vec<_> = (0..parallel).map(worker).collect();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::cluster::Cluster;
 use super::kubectl::Kubectl;
 use super::node::SOON;
-use super::{Agent, BUSYBOX, Containerd, NODE, eventually};
+use super::{Agent, BUSYBOX, Containerd, NODE, condition, eventually};
 
 /// A control plane and an agent, which isn't started yet.
 pub struct Joined {
@@ -86,25 +86,7 @@ impl Joined {
             if at != renewed { Ok(lease) } else { Err(format!("it was renewed at {at}")) }
         })
     }
-}
 
-pub fn condition<'a>(node: &'a Value, kind: &str) -> &'a Value {
-    let mut conditions = node["status"]["conditions"].as_array().into_iter().flatten();
-    conditions.find(|condition| condition["type"] == kind).unwrap_or(&Value::Null)
-}
-
-/// A pod with one container that runs `script`, bound to the node as by a scheduler.
-pub fn pod(name: &str, script: &str) -> Value {
-    json!({
-        "kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "nodeName": NODE, "terminationGracePeriodSeconds": 1,
-            "containers": [{"name": "main", "image": BUSYBOX, "command": ["sh", "-c", script]}],
-        },
-    })
-}
-
-impl Joined {
     /// Waits until the API server has a pod that meets this.
     #[track_caller]
     pub fn pod(&self, name: &str, meets: impl Fn(&Value) -> bool) -> Value {
@@ -127,4 +109,15 @@ impl Joined {
             other => Err(format!("{other:?}")),
         });
     }
+}
+
+/// A pod with one container that runs `script`, bound to the node as by a scheduler.
+pub fn pod(name: &str, script: &str) -> Value {
+    json!({
+        "kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "nodeName": NODE, "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "main", "image": BUSYBOX, "command": ["sh", "-c", script]}],
+        },
+    })
 }

@@ -42,6 +42,7 @@ use std::time::{Duration, Instant};
 
 use cleat::cri::proto::runtime_services::{ImageServiceClient, RuntimeServiceClient};
 use grpcio::{CallOption, ChannelBuilder, Client, EnvBuilder, Environment, RpcStatusCode};
+use serde_json::Value;
 
 pub use agent::Agent;
 pub use apiserver::ApiServer;
@@ -55,6 +56,12 @@ pub use manifest::Manifest;
 pub use pods::Pods;
 pub use process::Process;
 pub use registry::Registry;
+
+/// A condition of a pod or a node; null when it hasn't it.
+pub fn condition<'o>(object: &'o Value, kind: &str) -> &'o Value {
+    let mut all = object["status"]["conditions"].as_array().into_iter().flatten();
+    all.find(|condition| condition["type"] == kind).unwrap_or(&Value::Null)
+}
 
 /// The name of the node that the agent manages, in a cell and on the host.
 pub const NODE: &str = "edge-1";

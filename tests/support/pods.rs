@@ -50,15 +50,25 @@ impl Pods {
     }
 
     pub fn create(&self, sandbox: &str, pod: &str, name: &str, script: &str) -> grpcio::Result<String> {
-        let mut request = cri::CreateContainerRequest::new();
-        request.pod_sandbox_id = sandbox.to_owned();
-        request.sandbox_config = Some(self.config(pod)).into();
-        let config = request.config.mut_or_insert_default();
+        let mut config = cri::ContainerConfig::new();
         config.metadata.mut_or_insert_default().name = name.to_owned();
         config.image.mut_or_insert_default().image = BUSYBOX.to_owned();
         config.command = ["sh", "-c", script].map(str::to_owned).to_vec();
         config.log_path = format!("{name}/0.log");
         config.labels.insert("io.kubernetes.container.name".to_owned(), name.to_owned());
+        self.create_as(sandbox, &self.config(pod), &config)
+    }
+
+    fn create_as(
+        &self,
+        sandbox: &str,
+        of_sandbox: &cri::PodSandboxConfig,
+        config: &cri::ContainerConfig,
+    ) -> grpcio::Result<String> {
+        let mut request = cri::CreateContainerRequest::new();
+        request.pod_sandbox_id = sandbox.to_owned();
+        request.sandbox_config = Some(of_sandbox.clone()).into();
+        request.config = Some(config.clone()).into();
         Ok(self.client.create_container(&request, soon())?.container_id)
     }
 
@@ -83,11 +93,7 @@ impl Pods {
         let mut request = cri::RunPodSandboxRequest::new();
         request.config = Some(sandbox.clone()).into();
         let id = self.client.run_pod_sandbox(&request, soon()).expect("run the sandbox").pod_sandbox_id;
-        let mut request = cri::CreateContainerRequest::new();
-        request.pod_sandbox_id = id.clone();
-        request.sandbox_config = Some(sandbox.clone()).into();
-        request.config = Some(container.clone()).into();
-        let container = self.client.create_container(&request, soon()).expect("create the container").container_id;
+        let container = self.create_as(&id, sandbox, container).expect("create the container");
         self.start(&container).expect("start the container");
         (id, container)
     }
